@@ -1,0 +1,194 @@
+// The extension module croupier._kernel: see src/croupier/_kernel.pyi for what each function does.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
+#include <cstring>
+#include <string>
+
+#include "buffers.h"
+
+namespace croupier {
+namespace {
+
+using U64 = std::uint64_t;
+
+// `work` without the GIL.
+template <class Work>
+auto released(Work&& work) {
+  const nb::gil_scoped_release release;
+  return work();
+}
+
+unsigned positive(unsigned threads) {
+  if (threads == 0) throw nb::value_error("threads must be at least 1");
+  return threads;
+}
+
+std::uint32_t py_crc32c(nb::handle data, std::uint32_t crc) {
+  const Input input(data, "data");
+  const Bytes b = input.bytes();
+  return released([&] { return with_cpu([&]<class Cpu>(Cpu) { return crc32c<Cpu>(b.data(), b.size(), crc); }); });
+}
+
+std::uint32_t py_masked_crc32c(nb::handle data) { return mask(py_crc32c(data, 0)); }
+
+nb::list py_implementations() {
+  nb::list names;
+  for (const char* const* name = implementations(); *name; ++name) names.append(nb::str(*name));
+  return names;
+}
+
+std::uint32_t py_crc32c_with(const std::string& implementation, nb::handle data, std::uint32_t crc) {
+  const Input input(data, "data");
+  const Bytes b = input.bytes();
+  for (const char* const* name = implementations(); *name; ++name) {
+    if (implementation != *name) continue;
+    if (implementation == Table::kName) return crc32c<Table>(b.data(), b.size(), crc);
+    if (implementation == Fast::kName) return crc32c<Fast>(b.data(), b.size(), crc);
+    return crc32c<Fastest>(b.data(), b.size(), crc);
+  }
+  throw nb::value_error("implementation is none that this CPU can run");
+}
+
+std::pair<std::size_t, int> py_scan(nb::handle buffer, U64 start, nb::handle bounds, bool payloads, U64 limit) {
+  const Input in(buffer, "buffer");
+  const Integers edges(bounds, "bounds", true, 1);
+  const auto [count, why] = released([&] { return scan(in.bytes(), start, edges.slots(), payloads, limit); });
+  return {count, static_cast<int>(why)};
+}
+
+std::size_t py_check_payloads(nb::handle buffer, nb::handle bounds, unsigned threads) {
+  const Input in(buffer, "buffer");
+  const Integers edges(bounds, "bounds", false, 1);
+  const unsigned n = positive(threads);
+  return released([&] { return check_payloads({in.bytes(), edges.numbers()}, n); });
+}
+
+std::pair<std::size_t, bool> py_resync(nb::handle buffer, U64 start, U64 limit, bool final) {
+  const Input in(buffer, "buffer");
+  return released([&] { return resync(in.bytes(), start, limit, final); });
+}
+
+std::size_t py_gather(nb::handle source, nb::handle bounds, nb::handle index, nb::handle out, nb::handle out_bounds,
+                      unsigned threads) {
+  const Input in(source, "source");
+  const Integers edges(bounds, "bounds", false, 1), order(index, "index", false);
+  const Output room(out, "out");
+  const Integers out_edges(out_bounds, "out_bounds", true, 1);
+  const unsigned n = positive(threads);
+  return released([&] {
+    return gather({in.bytes(), edges.numbers()}, order.numbers(), room.room(), out_edges.slots(), n);
+  });
+}
+
+std::size_t py_scatter(nb::handle source, nb::handle bounds, nb::handle bucket, U64 first, nb::handle out,
+                       nb::handle cursors, nb::handle limits) {
+  const Input in(source, "source");
+  const Integers edges(bounds, "bounds", false, 1), buckets(bucket, "bucket", false);
+  const Output room(out, "out");
+  const Integers from(cursors, "cursors", true), to(limits, "limits", false);
+  return released([&] {
+    return scatter({in.bytes(), edges.numbers()}, buckets.numbers(), first, room.room(), from.slots(), to.numbers());
+  });
+}
+
+void py_fingerprint(nb::handle buffer, nb::handle bounds, nb::handle totals) {
+  const Input in(buffer, "buffer");
+  const Integers edges(bounds, "bounds", false, 1), sums(totals, "totals", true, 4);
+  released([&] { fingerprint({in.bytes(), edges.numbers()}).add_to(sums.slots()); });
+}
+
+std::size_t py_fragments(nb::handle bounds, U64 large, U64 group, nb::handle ends) {
+  const Integers edges(bounds, "bounds", false, 1), out(ends, "ends", true);
+  return released([&] { return fragments(edges.numbers(), large, group, out.slots()); });
+}
+
+// The place behind the payload's frame, or nothing if it does not fit.
+bool append_one(const Output& out, std::size_t& position, nb::handle payload, Totals& totals) {
+  const Input in(payload, "payload");
+  const Room rest = out.room().subspan(position);
+  if (overlap(in.bytes(), out.room())) throw nb::value_error("payload and out overlap");
+  if (!append(rest, in.bytes(), totals)) return false;
+  position += kOverhead + in.bytes().size();
+  return true;
+}
+
+std::int64_t py_append(nb::handle out, U64 position, nb::handle payload, nb::handle totals) {
+  const Output room(out, "out");
+  const Integers sums(totals, "totals", true, 4);
+  if (position > room.room().size()) throw nb::value_error("position is behind the end of out");
+  Totals added;
+  std::size_t at = position;
+  if (!append_one(room, at, payload, added)) return -1;
+  added.add_to(sums.slots());
+  return static_cast<std::int64_t>(at);
+}
+
+std::pair<std::size_t, std::size_t> py_append_many(nb::handle out, U64 position, nb::handle payloads, U64 first,
+                                                   nb::handle totals) {
+  const Output room(out, "out");
+  const Integers sums(totals, "totals", true, 4);
+  if (position > room.room().size()) throw nb::value_error("position is behind the end of out");
+  const auto length = [&] {  // asked each time: a payload's own code could change the sequence
+    const Py_ssize_t n = PySequence_Size(payloads.ptr());
+    if (n < 0) throw nb::python_error();
+    return static_cast<std::size_t>(n);
+  };
+  if (first > length()) throw nb::value_error("first is behind the last payload");
+  Totals added;  // so that nothing is counted when a payload is refused
+  std::size_t at = position, next = first;
+  for (; next < length(); ++next) {
+    const nb::object payload = nb::steal(PySequence_GetItem(payloads.ptr(), static_cast<Py_ssize_t>(next)));
+    if (!payload.is_valid()) throw nb::python_error();
+    if (!append_one(room, at, payload, added)) break;
+  }
+  added.add_to(sums.slots());
+  return {next, at};
+}
+
+nb::object py_payloads(nb::handle buffer, nb::handle bounds) {
+  const Input in(buffer, "buffer");
+  const Integers edges(bounds, "bounds", false, 1);
+  const Frames frames{in.bytes(), edges.numbers()};
+  const nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(frames.count())));
+  if (!list.is_valid()) throw nb::python_error();
+  for (std::size_t i = 0; i < frames.count(); ++i) {
+    const Bytes payload = frames.payload(i);
+    PyObject* const bytes = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(payload.data()),
+                                                      static_cast<Py_ssize_t>(payload.size()));
+    if (!bytes || PyList_SetItem(list.ptr(), static_cast<Py_ssize_t>(i), bytes) != 0) throw nb::python_error();
+  }
+  return list;
+}
+
+}  // namespace
+}  // namespace croupier
+
+NB_MODULE(_kernel, m) {
+  using namespace croupier;
+  using nanobind::literals::operator""_a;
+
+  m.attr("CRC32C_IMPLEMENTATION") = nb::str(*implementations());
+  m.attr("FRAME_OVERHEAD") = kOverhead;
+  m.attr("PARTIAL") = static_cast<int>(Stop::kPartial);
+  m.attr("FULL") = static_cast<int>(Stop::kFull);
+  m.attr("BAD_HEADER") = static_cast<int>(Stop::kBadHeader);
+  m.attr("BAD_PAYLOAD") = static_cast<int>(Stop::kBadPayload);
+  m.attr("TOO_LONG") = static_cast<int>(Stop::kTooLong);
+
+  m.def("crc32c", py_crc32c, "data"_a, "crc"_a = 0);
+  m.def("masked_crc32c", py_masked_crc32c, "data"_a);
+  m.def("implementations", py_implementations);
+  m.def("crc32c_with", py_crc32c_with, "implementation"_a, "data"_a, "crc"_a = 0);
+  m.def("scan", py_scan, "buffer"_a, "start"_a, "bounds"_a, "payloads"_a, "limit"_a);
+  m.def("check_payloads", py_check_payloads, "buffer"_a, "bounds"_a, "threads"_a);
+  m.def("resync", py_resync, "buffer"_a, "start"_a, "limit"_a, "final"_a = false);
+  m.def("gather", py_gather, "source"_a, "bounds"_a, "index"_a, "out"_a, "out_bounds"_a, "threads"_a);
+  m.def("scatter", py_scatter, "source"_a, "bounds"_a, "bucket"_a, "first"_a, "out"_a, "cursors"_a, "limits"_a);
+  m.def("fingerprint", py_fingerprint, "buffer"_a, "bounds"_a, "totals"_a);
+  m.def("fragments", py_fragments, "bounds"_a, "large"_a, "group"_a, "ends"_a);
+  m.def("append", py_append, "out"_a, "position"_a, "payload"_a, "totals"_a);
+  m.def("append_many", py_append_many, "out"_a, "position"_a, "payloads"_a, "first"_a, "totals"_a);
+  m.def("payloads", py_payloads, "buffer"_a, "bounds"_a);
+}

@@ -1,0 +1,65 @@
+"""The command: one thin module a verb, which parses, calls and prints.
+
+Exit codes: 0 all is well; 1 the data is damaged; 2 the call or the machine is at fault; 128 + n on signal n.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+import click
+
+from croupier import __version__
+from croupier.cli.show import show
+from croupier.cli.verify import verify
+from croupier.errors import CancelledError, CroupierError, DataError, IntegrityError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="croupier")
+def croupier() -> None:
+    """Shuffles TFRecord datasets and deals them to training jobs.
+
+    \b
+    Examples:
+      croupier verify data/                     is every record whole?
+      croupier show train-00000.tfrecord.gz     what is in the first ones?
+      cat part* | croupier show -               the same, through a pipe
+    """
+
+
+croupier.add_command(show)
+croupier.add_command(verify)
+
+
+def main() -> NoReturn:
+    """Run the command: no traceback reaches a user, and exit codes mean something."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
+    try:
+        result = croupier.main(prog_name="croupier", standalone_mode=False)
+        sys.stdout.flush()
+        code = result if isinstance(result, int) else 0
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (KeyboardInterrupt, click.Abort, CancelledError):
+        click.echo("croupier: interrupted", err=True)
+        code = 128 + signal.SIGINT
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
+    except CroupierError as error:
+        click.echo(f"croupier: {error}", err=True)
+        for note in getattr(error, "__notes__", ()):
+            click.echo(note, err=True)
+        code = 1 if isinstance(error, DataError | IntegrityError) else 2
+    sys.exit(code)
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    """End by way of the `finally` blocks, so that nothing half-written stays."""
+    sys.exit(128 + number)

@@ -1,0 +1,60 @@
+"""How the command talks: sizes, counts, progress."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from croupier.runtime import Progress
+
+
+def size(count: float) -> str:
+    """Bytes for people: 155 B, 12.3 KB, 4.1 GB (powers of 1000, as disks are sold)."""
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if count < 999.5 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 99.95 else f"{count:.1f} {unit}"
+
+
+def count(number: int, noun: str) -> str:
+    """1 record, 2,000 records."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def preview(payload: bytes, room: int = 32) -> str:
+    """The first bytes, as text where they are text."""
+    head = payload[:room]
+    text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in head)
+    return f"{head[:8].hex(' '):23}  |{text}|{'...' if len(payload) > room else ''}"
+
+
+@contextlib.contextmanager
+def progress(label: str) -> Iterator[Callable[[Progress], None] | None]:
+    """A progress bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    bar = click.progressbar(length=1, label=label, file=sys.stderr, show_percent=True, show_eta=True)
+    bar.item_show_func = lambda state: "" if state is None else _describe(state)
+
+    def update(state: Progress) -> None:
+        bar.length = max(state.total or 0, 1)
+        bar.update(min(state.done, bar.length) - bar.pos, state)
+
+    with bar:
+        yield update
+
+
+def clear_line() -> None:
+    """Take the progress bar away; it comes back with the next update."""
+    click.echo("\r\033[K", err=True, nl=False)
+
+
+def _describe(state: Progress) -> str:
+    return f"{size(state.done)} of {size(state.total or 0)}, {count(state.records, 'record')}"

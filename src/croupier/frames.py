@@ -1,0 +1,299 @@
+"""The TFRecord wire format, as a stream: from bytes to frames, block by block, and what to do about damage.
+
+frame:  length (8) | masked crc32c of the length (4) | payload | masked crc32c of the payload (4)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from croupier import _kernel
+from croupier.errors import (
+    DataError,
+    HeaderError,
+    PayloadError,
+    RecordTooLargeError,
+    TruncatedError,
+    UsageError,
+)
+from croupier.storage import Source
+
+HEADER, FOOTER = 12, 4
+OVERHEAD = _kernel.FRAME_OVERHEAD
+
+MAX_RECORD = (1 << 31) - 1
+"""Payload bytes; what protobuf, and so TensorFlow's own writers of Examples, can hold."""
+
+OnCorrupt = Literal["fail", "tolerate-tail", "skip", "salvage"]
+"""What to do about damage, everywhere:
+
+fail           raise at the first damaged byte (the default)
+tolerate-tail  accept that the file ends inside its last record or compressed stream; raise otherwise
+skip           leave out records whose payload is damaged; when a header is, leave out the rest of the file
+salvage        as skip, but after a damaged header look on, byte by byte, for the next whole record
+"""
+
+EVERYTHING = 1 << 64
+BLOCK = 1 << 20
+MIN_FRAME_ROOM = 1 << 15  # frames that one scan can report: 32 bytes of block each, 256 KiB of bounds
+
+
+class Block(NamedTuple):
+    """Whole frames that stand in memory; valid until the next one is asked for."""
+
+    buffer: memoryview
+    bounds: np.ndarray[tuple[int], np.dtype[np.uint64]]
+    """Edges of the frames in `buffer`: one more than there are frames."""
+    origin: int
+    """Stream offset of buffer[0]."""
+    record: int
+    """Number of the first frame in its file."""
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A range of bytes that was passed over."""
+
+    path: str
+    begin: int
+    end: int | None
+    """None: to the end of the file."""
+    reason: str
+    record: int
+    """How many records of the file were read before it."""
+    inflated: bool
+    """The range counts decompressed bytes."""
+
+    def __str__(self) -> str:
+        unit = "decompressed bytes" if self.inflated else "bytes"
+        end = "end of file" if self.end is None else self.end
+        return f"{self.path}: {unit} [{self.begin}, {end}) passed over: {self.reason}"
+
+
+def check_on_corrupt(on_corrupt: str) -> None:
+    """Refuse a word that is none of the four."""
+    if on_corrupt not in get_args(OnCorrupt):
+        words = ", ".join(get_args(OnCorrupt))
+        raise UsageError(f"on_corrupt must be one of {words}, not {on_corrupt!r}")
+
+
+class FrameReader:
+    """Blocks of checked frames from a stream of bytes, in memory that depends on the records alone.
+
+    The buffer, when a block is handed out:
+
+        |-- seen --|--- frames of this block ---|- begun -|- room -|
+        0          bounds[0]           bounds[-1]         end
+
+    A frame longer than the buffer makes it grow, but only as its bytes arrive: a declared length of 2^63
+    allocates nothing.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        path: str,
+        *,
+        size: int | None,
+        inflated: bool = False,
+        on_corrupt: OnCorrupt = "fail",
+        max_record: int = MAX_RECORD,
+        on_damage: Callable[[Damage], None] = lambda damage: None,
+        hint: str = "",
+    ) -> None:
+        check_on_corrupt(on_corrupt)
+        self._hint = hint
+        self._source, self._path, self._size, self._inflated = source, path, size, inflated
+        self._policy, self._limit, self._on_damage = on_corrupt, max_record, on_damage
+        self._view = memoryview(bytearray(BLOCK if size is None else max(min(size, BLOCK), 64)))
+        self._bounds = np.empty(MIN_FRAME_ROOM, np.uint64)
+        self._start = self._end = 0  # what is in the buffer and not yet handed out
+        self._origin = 0  # stream offset of the buffer's first byte
+        self._ended = False
+        self.records = 0
+        """Records handed out so far."""
+
+    @property
+    def offset(self) -> int:
+        """Stream offset of the next frame."""
+        return self._origin + self._start
+
+    def __iter__(self) -> Iterator[Block]:
+        while True:
+            view = self._view[: self._end]
+            count, why = _kernel.scan(view, self._start, self._bounds, True, self._limit)
+            if count:
+                block = Block(view, self._bounds[: count + 1], self._origin, self.records)
+                self._start = int(self._bounds[count])
+                self.records += count
+                yield block
+            if why == _kernel.FULL:
+                continue
+            if why == _kernel.PARTIAL:
+                if not self._cannot_end() and self._fill():
+                    continue
+                if self._start == self._end:
+                    return
+            try:
+                go_on = self._pass_over(why)
+            except DataError as damage:
+                damage.inflated = self._inflated
+                raise
+            if not go_on:
+                return
+
+    # Reading on
+
+    def _fill(self) -> bool:
+        """Read more behind what is there, after making room; False at the end of the stream."""
+        if self._ended:
+            return False
+        kept = self._end - self._start
+        if self._end == len(self._view) or self._start > len(self._view) // 2:
+            if self._start:
+                self._view[:kept] = self._view[self._start : self._end]
+                self._origin += self._start
+                self._start, self._end = 0, kept
+            else:  # one frame fills the buffer
+                larger = memoryview(bytearray(self._next_capacity()))
+                larger[:kept] = self._view
+                self._view = larger
+        got = self._read(self._view[self._end :])
+        self._end += got
+        self._ended = not got
+        return got > 0
+
+    def _read(self, room: memoryview) -> int:
+        """Read on; damage to the compressed stream ends it, when the policy allows that."""
+        try:
+            return self._source.readinto(room)
+        except DataError as error:
+            error.record = self.records
+            tolerated = (
+                ("skip", "salvage") if not isinstance(error, TruncatedError) else get_args(OnCorrupt)[1:]
+            )
+            if self._policy not in tolerated:
+                raise
+            self._on_damage(Damage(self._path, error.offset, None, error.problem, self.records, False))
+            return 0
+
+    def _next_capacity(self) -> int:
+        """Twice as much as has arrived; at once all of the frame where the file surely holds it."""
+        doubled = 2 * len(self._view)
+        return max(doubled, self._declared() + OVERHEAD) if self._size is not None else doubled
+
+    def _declared(self) -> int:
+        """Payload bytes of the frame under way, 0 while its header is incomplete; its checksum was checked."""
+        if self._end - self._start < HEADER:
+            return 0
+        length: int = struct.unpack_from("<Q", self._view, self._start)[0]
+        return length
+
+    def _cannot_end(self) -> bool:
+        """Whether the frame under way runs over the end of a file of known size: no need to read on."""
+        if self._size is None or self._end - self._start < HEADER:
+            return False
+        return self._declared() + OVERHEAD > self._size - self.offset
+
+    def _await(self, position: int) -> bool:
+        """Have the buffer filled up to `position` bytes after the next frame's start, if the stream can."""
+        while self._end - self._start < position:
+            if not self._fill():
+                return False
+        return True
+
+    def _drop(self, count: int) -> None:
+        """Move on by `count` bytes, or to the end of the stream if that comes first."""
+        while count > self._end - self._start:
+            count -= self._end - self._start
+            self._start = self._end
+            if not self._fill():
+                return
+        self._start += count
+
+    # Damage
+
+    def _pass_over(self, why: int) -> bool:
+        """Deal with damage at the next frame as the policy says; False when the file is done with."""
+        error = self._error(why)
+        torn = why == _kernel.PARTIAL
+        if self._policy == "fail" or (self._policy == "tolerate-tail" and not torn):
+            raise error
+        begin, record = self.offset, self.records
+        if self._policy == "salvage":
+            found = self._salvage(why)
+        else:
+            found = not torn and why != _kernel.BAD_HEADER
+            self._drop(self._declared() + OVERHEAD if found else EVERYTHING)
+        end = self.offset
+        self._on_damage(Damage(self._path, begin, end, error.problem, record, self._inflated))
+        return found
+
+    def _salvage(self, why: int) -> bool:
+        """Move to the next whole frame: behind a bad payload when the chain holds there, else by search."""
+        if why == _kernel.BAD_PAYLOAD:
+            behind = self._declared() + OVERHEAD
+            if not self._await(behind + HEADER):
+                chained = self._end - self._start == behind
+            else:
+                at = self._start + behind
+                chained = is_header(self._view[at : at + HEADER])
+            if chained:
+                self._start += behind
+                return True
+        self._start += 1
+        while True:
+            view = self._view[: self._end]
+            self._start, found = _kernel.resync(view, self._start, self._limit)
+            if found:
+                return True
+            if self._cannot_end() or not self._fill():
+                if self._end - self._start < HEADER:
+                    self._start = self._end
+                    return False
+                self._start += 1
+
+    def _error(self, why: int) -> DataError:
+        """What is wrong with the next frame."""
+        where = {"offset": self.offset, "record": self.records}
+        frame = self._view[self._start : self._end]
+        if why == _kernel.BAD_HEADER:
+            found, expected = struct.unpack_from("<I", frame, 8)[0], _kernel.masked_crc32c(frame[:8])
+            problem = "the record's length does not match its checksum"
+            if self.offset == 0:
+                problem += (
+                    f"; this looks like {self._hint}" if self._hint else "; is this a TFRecord file at all?"
+                )
+            return HeaderError(
+                problem, self._path, expected=f"{expected:#010x}", found=f"{found:#010x}", **where
+            )
+        length = self._declared()
+        if why == _kernel.TOO_LONG:
+            problem = f"the record declares {length:,} bytes, more than the {self._limit:,} allowed"
+            return RecordTooLargeError(problem, self._path, expected=self._limit, found=length, **where)
+        if why == _kernel.BAD_PAYLOAD:
+            found = struct.unpack_from("<I", frame, HEADER + length)[0]
+            expected = _kernel.masked_crc32c(frame[HEADER : HEADER + length])
+            problem = "the record's payload does not match its checksum"
+            return PayloadError(
+                problem, self._path, expected=f"{expected:#010x}", found=f"{found:#010x}", **where
+            )
+        have = len(frame) if self._size is None else self._size - self.offset
+        if have < HEADER:
+            problem = f"the file ends {have} bytes into a record's header (TensorFlow would not notice)"
+            return TruncatedError(problem, self._path, expected=HEADER, found=have, **where)
+        problem = f"the file ends inside a record of {length:,} bytes"
+        return TruncatedError(problem, self._path, expected=length + OVERHEAD, found=have, **where)
+
+
+def is_header(head: bytes | memoryview) -> bool:
+    """Whether a frame's length stands here, with a checksum that is right."""
+    return len(head) >= HEADER and struct.unpack_from("<I", head, 8)[0] == _kernel.masked_crc32c(head[:8])

@@ -1,0 +1,155 @@
+"""Whether files are whole: every frame, both checksums of each, gzip and zlib trailers."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from croupier import storage
+from croupier.codec.detect import Compression
+from croupier.codec.tensorflow import delivered_bytes
+from croupier.errors import CroupierError, DataError
+from croupier.frames import MAX_RECORD, OVERHEAD, Damage
+from croupier.runtime import Progress, Runtime
+from croupier.streams import OpenFile, open_file
+
+MAX_LISTED = 1000
+"""Damaged ranges that a report lists; it counts them all."""
+
+
+@dataclass
+class FileReport:
+    """What `verify` found in one file."""
+
+    path: str
+    compression: str = Compression.NONE.value
+    members: int = 0
+    """Gzip members or zlib streams that were read to their end."""
+    records: int = 0
+    """Whole records, their checksums right."""
+    payload_bytes: int = 0
+    file_bytes: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    damaged_ranges: int = 0
+    unreadable: str = ""
+    """Why the file could not be read at all."""
+    warnings: list[str] = field(default_factory=list)
+    """What other readers would make of an undamaged file."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything was read and right."""
+        return not self.damaged_ranges and not self.unreadable
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        damage = [{k: v for k, v in vars(item).items() if k != "path"} for item in self.damage]
+        return vars(self) | {"damage": damage, "ok": self.ok}
+
+
+def verify(
+    paths: storage.PathLike | Iterable[storage.PathLike],
+    *,
+    workers: int | None = None,
+    max_record_bytes: int = MAX_RECORD,
+    progress: Callable[[Progress], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> Iterator[FileReport]:
+    """Check files, globs and folders, several files at a time; yields a report for each, in order.
+
+    Damage does not end the check of a file: the search goes on for whole records behind it.
+    """
+    files = list(dict.fromkeys(storage.expand(paths)))
+    return _verify(files, max_record_bytes, Runtime(workers=workers, progress=progress, cancel=cancel))
+
+
+def _verify(files: list[str], limit: int, runtime: Runtime) -> Iterator[FileReport]:
+    with runtime:
+        runtime.phase("verify", sum(map(_size, files)))
+        yield from runtime.map(lambda path: _check(path, limit, runtime), files)
+
+
+def _size(path: str) -> int:
+    try:
+        return 0 if path == storage.STDIN else os.path.getsize(path)
+    except OSError:
+        return 0  # said when it is opened
+
+
+def _check(path: str, limit: int, runtime: Runtime) -> FileReport:
+    report = FileReport(path)
+    try:
+        with open_file(path, "salvage", limit, lambda damage: _note(report, damage)) as opened:
+            _read_all(opened, report, runtime)
+        if opened.inflater and report.ok:
+            report.warnings += _tensorflow_warnings(opened, report, limit)
+    except DataError as error:  # only what even salvage cannot pass
+        _note(report, Damage(path, error.offset, None, error.problem, report.records, error.inflated))
+    except CroupierError as error:
+        if isinstance(error, OSError):
+            report.unreadable = str(error)
+        else:
+            raise
+    return report
+
+
+def _note(report: FileReport, damage: Damage) -> None:
+    report.damaged_ranges += 1
+    if len(report.damage) < MAX_LISTED:
+        report.damage.append(damage)
+
+
+def _read_all(opened: OpenFile, report: FileReport, runtime: Runtime) -> None:
+    report.compression = opened.compression.value
+    consumed = 0
+    for block in opened.frames:
+        runtime.check()
+        report.records += len(block)
+        report.payload_bytes += int(block.bounds[-1] - block.bounds[0]) - OVERHEAD * len(block)
+        runtime.advance(opened.consumed - consumed, len(block))
+        consumed = opened.consumed
+    runtime.advance(opened.consumed - consumed)
+    report.file_bytes = opened.consumed
+    if opened.inflater:
+        report.members = opened.inflater.members
+
+
+def _tensorflow_warnings(opened: OpenFile, report: FileReport, limit: int) -> list[str]:
+    """What TensorFlow would make of the file, where that is not what we read."""
+    inflater = opened.inflater
+    if inflater is None:
+        return []
+    warnings = []
+    if inflater.padding:
+        warnings.append(
+            f"{inflater.padding} zero bytes follow the data: TensorFlow raises DataLossError after the last record"
+        )
+    if inflater.members > 1 and opened.file.size is None:
+        warnings.append(
+            f"{inflater.members} compressed members came through a pipe: "
+            "whether TensorFlow reads them all can only be told from a file"
+        )
+    elif inflater.members > 1:
+        delivered = delivered_bytes(opened.path, opened.compression)
+        if delivered < inflater.produced:
+            kept = _records_within(opened.path, delivered, limit)
+            warnings.append(
+                f"TensorFlow silently stops after {kept:,} of {report.records:,} records, because the file has "
+                f"{inflater.members:,} {report.compression} members: rewrite it (croupier writes a single one)"
+            )
+    return warnings
+
+
+def _records_within(path: str, size: int, limit: int) -> int:
+    """Records that end within the first `size` decompressed bytes."""
+    records = 0
+    with open_file(path, max_record=limit) as opened:
+        for block in opened.frames:
+            inside = int((block.bounds[1:] <= max(0, size - block.origin)).sum())
+            records += inside
+            if inside < len(block):
+                break
+    return records

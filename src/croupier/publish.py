@@ -1,0 +1,150 @@
+"""A set of shards appears together, or not at all, and a receipt says that it is whole.
+
+    1  every shard is written under a temporary name and flushed
+    2  a journal says which temporary name becomes which shard, and what the receipt will be
+    3  the shards are renamed, and the folder is flushed
+    4  the receipt is written, and the journal removed
+
+Killed before 2, nothing has happened; killed after, the next writer of the same name finishes the rest.
+Receipt and journal live in the hidden side folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from croupier import storage
+from croupier.errors import UsageError
+from croupier.storage import SIDE_FOLDER, AtomicFile
+
+
+class ShardSet:
+    """The files of one output while they are written."""
+
+    def __init__(self, name: str, paths: Sequence[str], *, overwrite: bool = False) -> None:
+        """`name` is the prefix (or the whole name of a single file) that the receipt will go by."""
+        self.name = name
+        self.folder = os.path.dirname(os.path.abspath(paths[0]))
+        storage.make_folder(self.folder)
+        finish_publication(self.folder, name)
+        _refuse_existing(self.folder, name, paths, overwrite)
+        for path in paths:
+            storage.sweep(self.folder, os.path.basename(path))
+        self.files: list[AtomicFile] = []
+        try:
+            for path in paths:
+                self.files.append(AtomicFile(path))
+        except BaseException:
+            self.discard()
+            raise
+
+    def publish(self, receipt: dict[str, Any]) -> None:
+        """Flush all shards, rename all, then write the receipt."""
+        for file in self.files:
+            file.seal()
+        renames = [[os.path.basename(file.temporary), file.name] for file in self.files]
+        side = os.path.join(self.folder, SIDE_FOLDER)
+        storage.make_folder(side)
+        storage.write_file(
+            _journal_path(self.folder, self.name), _dump({"renames": renames, "receipt": receipt})
+        )
+        try:
+            for file in self.files:
+                file.publish()
+            _conclude(self.folder, self.name, receipt)
+        except BaseException as error:
+            for file in self.files:
+                file.keep()
+            error.add_note(
+                "Every shard is complete on disk, but not all have their names yet: "
+                f"the next writer of {self.name!r} in {self.folder} finishes that first."
+            )
+            raise
+
+    def discard(self) -> None:
+        """Remove whatever was not published."""
+        for file in self.files:
+            file.discard()
+
+
+def receipt_path(folder: str, name: str) -> str:
+    """Where the receipt of an output is kept."""
+    return os.path.join(folder, SIDE_FOLDER, f"{name}.receipt.json")
+
+
+def finish_publication(folder: str, name: str) -> bool:
+    """Finish what a killed writer of this output had begun to publish; False when there was nothing."""
+    path = _journal_path(folder, name)
+    try:
+        with open(path, "rb") as file:
+            journal = json.load(file)
+        renames = [(str(temporary), str(final)) for temporary, final in journal["renames"]]
+        receipt = journal["receipt"]
+    except FileNotFoundError:
+        return False
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path}: this journal is damaged; look at it, then delete it") from error
+    for temporary, final in renames:
+        if os.path.basename(final) != final or not re.fullmatch(r"\..*\.[0-9a-f]{8}\.tmp", temporary):
+            raise UsageError(f"{path}: this journal names {temporary!r} and {final!r}, which cannot be ours")
+    waiting = [pair for pair in renames if _is_free(os.path.join(folder, os.path.basename(pair[0])))]
+    for temporary, final in waiting:
+        source, target = os.path.join(folder, os.path.basename(temporary)), os.path.join(folder, final)
+        with storage.reporting("rename", target):
+            os.rename(source, target)
+    _conclude(folder, name, receipt)
+    return True
+
+
+def _is_free(temporary: str) -> bool:
+    """Whether a temporary file is there and its writer is gone."""
+    try:
+        fd = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(f"{temporary}: another process is publishing this output just now") from None
+    except OSError:  # a file system without locks
+        pass
+    finally:
+        os.close(fd)
+    return True
+
+
+def _conclude(folder: str, name: str, receipt: dict[str, Any]) -> None:
+    storage.flush_folder(folder)
+    storage.write_file(receipt_path(folder, name), _dump(receipt))
+    storage.remove(_journal_path(folder, name))
+
+
+def _refuse_existing(folder: str, name: str, paths: Sequence[str], overwrite: bool) -> None:
+    """Nothing is overwritten unasked, and no other set of shards may share the name: globs would mix them."""
+    ours = {os.path.basename(path) for path in paths}
+    there = set(os.listdir(folder))
+    if existing := sorted(ours & there):
+        if not overwrite:
+            more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+            raise UsageError(
+                f"{os.path.join(folder, existing[0])}{more}: exists; ask for overwrite to replace it"
+            )
+    shard = re.compile(re.escape(name) + r"-\d{5,}-of-\d{5,}(\.[^/]*)?")
+    if len(paths) > 1 and (stale := sorted(file for file in there - ours if shard.fullmatch(file))):
+        raise UsageError(
+            f"{os.path.join(folder, stale[0])}: a shard of another set with the same prefix; "
+            f"readers of {name}-* would mix them: remove those {len(stale)} files or choose another prefix"
+        )
+
+
+def _journal_path(folder: str, name: str) -> str:
+    return os.path.join(folder, SIDE_FOLDER, f"{name}.publishing.json")
+
+
+def _dump(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()

@@ -1,0 +1,174 @@
+"""Threads, byte budget, progress and cancellation: the one place that every verb gets them from."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from croupier.errors import CancelledError, UsageError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is; handed to the `progress` callback about ten times a second."""
+
+    phase: str
+    done: int
+    total: int | None
+    unit: str = "bytes"
+    records: int = 0
+
+
+class Runtime:
+    """What a job may use, and how it is watched and stopped. A context manager: leaving it stops the threads."""
+
+    def __init__(
+        self,
+        *,
+        workers: int | None = None,
+        memory: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> None:
+        if workers is not None and workers < 1:
+            raise UsageError(f"workers must be at least 1, not {workers}")
+        if memory is not None and memory < 1:
+            raise UsageError(f"memory must be at least 1 byte, not {memory}")
+        self.workers = workers or usable_cpus()
+        self.memory = memory or available_memory() * 4 // 5
+        self._report = progress
+        self._stop = threading.Event()
+        self._cancel = cancel or self._stop
+        self._lock = threading.Lock()
+        self._state = Progress("", 0, None)
+        self._told = 0.0
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the threads: work that has begun ends at its next `check`, the rest never begins."""
+        self._stop.set()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def check(self) -> None:
+        """Raise CancelledError when the job was told to stop; long loops call it once a block."""
+        if self._stop.is_set() or self._cancel.is_set():
+            raise CancelledError("cancelled")
+
+    def phase(self, name: str, total: int | None = None, unit: str = "bytes") -> None:
+        """Begin a phase of `total` units."""
+        with self._lock:
+            self._state = Progress(name, 0, total, unit)
+            self._tell(force=True)
+
+    def advance(self, done: int, records: int = 0) -> None:
+        """Report work; from any thread."""
+        if self._report is None:
+            return
+        with self._lock:
+            state = self._state
+            self._state = replace(state, done=state.done + done, records=state.records + records)
+            self._tell(force=self._state.done == state.total)
+
+    def _tell(self, *, force: bool) -> None:
+        now = time.monotonic()
+        if self._report is not None and (force or now - self._told >= 0.1):
+            self._told = now
+            self._report(self._state)
+
+    def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+        """Run `function` on a thread; first come, first served."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="croupier")
+        return self._pool.submit(function, *arguments)
+
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """`function` of each item, on the threads, results in order; a few items are taken ahead."""
+        ordered: Ordered[Result] = Ordered(self, budget=2 * self.workers)
+        for item in items:
+            yield from ordered.put(1, function, item)
+        yield from ordered.drain()
+
+
+class Ordered(Generic[Result]):
+    """Work goes to the threads, results come back in order, and at most `budget` units are under way.
+
+    The one who puts work in also takes results out, so a full budget waits for the oldest result
+    instead of blocking for ever.
+    """
+
+    def __init__(self, runtime: Runtime, budget: int) -> None:
+        self._runtime, self._budget, self._used = runtime, budget, 0
+        self._pending: deque[tuple[int, Future[Result]]] = deque()
+
+    def put(self, weight: int, function: Callable[..., Result], *arguments: Any) -> Iterator[Result]:
+        """Hand work over, and yield the results that are ready or had to be waited for."""
+        self._runtime.check()
+        while self._pending and (self._used + weight > self._budget or self._pending[0][1].done()):
+            yield self.take()
+        self._used += weight
+        self._pending.append((weight, self._runtime.submit(function, *arguments)))
+
+    def drain(self) -> Iterator[Result]:
+        """Yield all results that are still under way."""
+        while self._pending:
+            yield self.take()
+
+    def take(self) -> Result:
+        """Wait for the oldest result."""
+        weight, future = self._pending.popleft()
+        self._used -= weight
+        return future.result()
+
+
+def usable_cpus() -> int:
+    """Cores that this process may use: affinity and cgroup quota."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota, _, period = _cgroup_value("cpu.max").partition(" ")
+    if quota.isdigit() and period.isdigit() and int(period):
+        count = min(count, -(-int(quota) // int(period)))
+    return max(1, count)
+
+
+def available_memory() -> int:
+    """Bytes that this process may still take: the machine's, or its cgroup's where that is less."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        values = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+        free = values["MemAvailable"]
+    except (OSError, KeyError):  # macOS
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit, used = _cgroup_value("memory.max"), _cgroup_value("memory.current")
+    if limit.isdigit() and used.isdigit():
+        free = min(free, max(int(limit) - int(used), 0))
+    return max(free, 64 * MIB)
+
+
+def _cgroup_value(name: str) -> str:
+    """A setting of this process's own cgroup (version 2), or nothing."""
+    try:
+        group = Path("/proc/self/cgroup").read_text().partition("::")[2].strip()
+        return (Path("/sys/fs/cgroup") / group.lstrip("/") / name).read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,260 @@
+"""Files: which ones a user means, reading them, and the one writer that everything on disk comes from."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import glob
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from croupier.errors import InputNotFoundError, StorageError, UsageError
+
+SIDE_FOLDER = ".croupier"
+"""What we keep beside data lives here, hidden, so that users' globs keep matching records alone."""
+
+STDIN = "-"
+
+PathLike = str | os.PathLike[str]
+ReadableBuffer = bytes | bytearray | memoryview
+
+
+class Source(Protocol):
+    """Bytes that come one after the other."""
+
+    def readinto(self, view: memoryview, /) -> int:
+        """Fill the front of `view`; 0 means the end."""
+
+
+def expand(paths: PathLike | Iterable[PathLike]) -> list[str]:
+    """The files that paths, globs and folders name: arguments in their order, each sorted by bytes.
+
+    Of a folder, the files whose names contain "tfrec" are taken; hidden ones never.
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not given:
+        raise UsageError("no input was given")
+    return [file for path in given for file in _expand_one(os.fspath(path))]
+
+
+def _expand_one(path: str) -> list[str]:
+    if path == STDIN:
+        return [path]
+    if "://" in path:
+        raise UsageError(f"{path}: only local files and '-' (standard input) can be read")
+    if os.path.isdir(path):
+        names = [name for name in os.listdir(path) if "tfrec" in name and not name.startswith(".")]
+        found = [os.path.join(path, name) for name in names]
+        found = [file for file in found if os.path.isfile(file)]
+        if not found:
+            raise InputNotFoundError(f"{path}: no file in this folder has 'tfrec' in its name")
+    elif os.path.exists(path):  # a name with brackets in it, say, is itself
+        return [path]
+    elif glob.has_magic(path):
+        found = [file for file in glob.glob(path, recursive=True) if not os.path.isdir(file)]
+        if not found:
+            raise InputNotFoundError(f"{path}: no file matches")
+    else:
+        raise InputNotFoundError(f"{path}: no such file or folder")
+    return sorted(found, key=os.fsencode)
+
+
+class FileSource:
+    """A file, a pipe or standard input, read from front to back."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with reporting("open", path):
+            self._fd = 0 if path == STDIN else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        status = os.fstat(self._fd)
+        if stat.S_ISDIR(status.st_mode):
+            self.close()
+            raise InputNotFoundError(f"{path}: is a folder")
+        self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
+        """Bytes in all; None for a pipe."""
+        self._peeked = memoryview(b"")
+        if self.size is not None and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+
+    def peek(self, count: int) -> bytes:
+        """The next `count` bytes, fewer only at the end; they will be read again."""
+        head = bytes(self._peeked)
+        with reporting("read", self.path):
+            while len(head) < count and (more := os.read(self._fd, count - len(head))):
+                head += more
+        self._peeked = memoryview(head)
+        return head
+
+    def readinto(self, view: memoryview, /) -> int:
+        if count := min(len(self._peeked), len(view)):
+            view[:count] = self._peeked[:count]
+            self._peeked = self._peeked[count:]
+            return count
+        with reporting("read", self.path):
+            return os.readv(self._fd, [view])
+
+    def close(self) -> None:
+        if self._fd > 0:
+            os.close(self._fd)
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AtomicFile:
+    """A file that appears under its name whole, or not at all.
+
+    Written under a hidden temporary name in the same folder; `seal` flushes it to the device and `publish`
+    renames it. A failed flush is final: the kernel may have dropped the pages, so a second fsync would lie.
+    The temporary file is locked while its writer lives, so that `sweep` can tell a leftover from work.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = os.fspath(path)
+        self.folder, self.name = os.path.split(os.path.abspath(self.path))
+        self.written = 0
+        self._fd = -1
+        self.temporary = ""
+        try:
+            self._create()
+        except BaseException:
+            self.discard()
+            raise
+
+    def _create(self) -> None:
+        with reporting("create", self.path):
+            while True:
+                # 200 characters of the name leave room for the rest within the usual limit of 255 bytes.
+                leaf = f".{self.name[:200]}.{secrets.token_hex(4)}.tmp"
+                self.temporary = os.path.join(self.folder, leaf)
+                self._fd = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+                with contextlib.suppress(OSError):  # Lustre and some NFS mounts have no locks; no sweep there
+                    fcntl.flock(self._fd, fcntl.LOCK_EX)
+                with contextlib.suppress(FileNotFoundError):
+                    if os.stat(self.temporary).st_ino == os.fstat(self._fd).st_ino:
+                        return
+                os.close(self._fd)  # a sweep took it between creation and lock: again, with another name
+                self._fd = -1
+
+    def write(self, *pieces: ReadableBuffer) -> None:
+        """Append; a short write is continued."""
+        with reporting("write", self.path, self):
+            for piece in pieces:
+                rest = memoryview(piece).cast("B")
+                while rest:
+                    count = os.write(self._fd, rest)
+                    self.written += count
+                    rest = rest[count:]
+
+    def seal(self) -> None:
+        """Flush to the device: the content is complete. The file stays open, for its lock."""
+        with reporting("flush", self.path, self):
+            os.fsync(self._fd)
+
+    def publish(self) -> None:
+        """Give the sealed file its name (see `flush_folder` for when that is on the device)."""
+        with reporting("rename", self.path, self):
+            os.rename(self.temporary, self.path)
+            self.temporary = ""
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def discard(self) -> None:
+        """Remove the temporary file; never raises, so that it can follow any failure."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+            self._fd = -1
+        if self.temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(self.temporary)
+            self.temporary = ""
+
+    def keep(self) -> None:
+        """Let go of the sealed temporary file without removing it: someone else will rename it."""
+        self.temporary = ""
+        self.discard()
+
+
+def write_file(path: PathLike, content: ReadableBuffer) -> None:
+    """Replace a small file atomically."""
+    file = AtomicFile(path)
+    try:
+        file.write(content)
+        file.seal()
+        file.publish()
+    finally:
+        file.discard()
+    flush_folder(file.folder)
+
+
+def flush_folder(folder: PathLike) -> None:
+    """Make the names in a folder outlive a power cut."""
+    path = os.fspath(folder)
+    with reporting("flush", path):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot
+                raise
+        finally:
+            os.close(fd)
+
+
+def make_folder(folder: PathLike) -> None:
+    """Create a folder and its parents where missing."""
+    with reporting("create", os.fspath(folder)):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+
+
+def remove(path: PathLike) -> None:
+    """Remove a file that may be gone already."""
+    with reporting("remove", os.fspath(path)), contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def sweep(folder: str, pattern: str) -> list[str]:
+    """Remove temporary files of writers that were killed; `pattern` is a glob of final names."""
+    removed = []
+    for path in glob.glob(os.path.join(glob.escape(folder), f".{pattern}.????????.tmp"), include_hidden=True):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(path)
+            removed.append(path)
+        except OSError:  # its writer lives, or it is not ours to remove
+            pass
+        finally:
+            os.close(fd)
+    return removed
+
+
+@contextlib.contextmanager
+def reporting(action: str, path: str, file: AtomicFile | None = None) -> Iterator[None]:
+    """Turn an OSError into one that says what was being done to which file."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except FileNotFoundError as error:
+        if action == "open":
+            raise InputNotFoundError(f"{path}: no such file") from error
+        raise StorageError(action, path, error, file.written if file else None) from error
+    except OSError as error:
+        raise StorageError(action, path, error, file.written if file else None) from error
