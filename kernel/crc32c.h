@@ -33,6 +33,7 @@ constexpr std::uint32_t unmask(std::uint32_t stored) { return std::rotl(stored -
 // An implementation is a type with two static functions on the raw CRC register (no inversion at either end):
 //   word(reg, w)      the next 8 bytes
 //   bytes(reg, p, n)  any number of bytes
+//   whole(p, n)       bytes(~0, p, n): a checksum from its beginning
 // Loops over records are templates on it (see with_cpu), so that the short checksums are inlined in them.
 
 struct Table {  // slicing by 8, portable
@@ -40,6 +41,7 @@ struct Table {  // slicing by 8, portable
   static bool runs() { return true; }
   static std::uint32_t word(std::uint32_t reg, std::uint64_t w);
   static std::uint32_t bytes(std::uint32_t reg, const Byte* p, std::size_t n);
+  static std::uint32_t whole(const Byte* p, std::size_t n) { return bytes(~0U, p, n); }
 };
 
 #if defined(__x86_64__)
@@ -94,15 +96,22 @@ struct Folding : Folder {
   static std::uint32_t bytes(std::uint32_t reg, const Byte* p, std::size_t n) {
     return n < Folder::kFrom ? serial(reg, p, n) : Folder::fold(reg, p, n);
   }
+  static std::uint32_t whole(const Byte* p, std::size_t n) {
+    if constexpr (requires { Folder::fold_whole(p, n); })
+      return n < Folder::kWholeFrom ? serial(~0U, p, n) : Folder::fold_whole(p, n);
+    else
+      return bytes(~0U, p, n);
+  }
 };
 #endif
 
 #if defined(__x86_64__)
 struct Zmm {
   static constexpr const char* kName = "avx512";
-  static constexpr std::size_t kFrom = 256;
+  static constexpr std::size_t kFrom = 256, kWholeFrom = 80;
   static bool runs();
   static std::uint32_t fold(std::uint32_t reg, const Byte* p, std::size_t n);
+  static std::uint32_t fold_whole(const Byte* p, std::size_t n);
 };
 struct Xmm {
   static constexpr const char* kName = "sse4.2";
@@ -146,7 +155,7 @@ auto with_cpu(F&& f) {
 
 template <class Cpu>
 inline std::uint32_t crc32c(const Byte* p, std::size_t n, std::uint32_t crc = 0) {
-  return ~Cpu::bytes(~crc, p, n);
+  return crc == 0 ? ~Cpu::whole(p, n) : ~Cpu::bytes(~crc, p, n);
 }
 // The checksum of the 8 bytes of a length.
 template <class Cpu>

@@ -20,10 +20,35 @@ bool payload_is_right(const Byte* payload, std::size_t length) {
   return load32(payload + length) == mask(crc32c<Cpu>(payload, length));
 }
 
+// Fetches what a walk from length to length will need. The next length is found only when this one has arrived;
+// a processor guesses ahead where all records are as long, and nowhere else. So small records are fetched whole,
+// by address: 7 ns instead of 128 at 100 to 300 bytes, 29 instead of 159 around 1 KB (256 MB, Zen 5).
+// Addresses, not pointers: they may lie behind the buffer.
+class Lookahead {
+ public:
+  void at(const Byte* p, std::uint64_t length) {
+    const auto here = reinterpret_cast<std::uintptr_t>(p);
+    if (length == last_) {
+      prefetch(reinterpret_cast<const void*>(here + 16 * (kOverhead + length)));
+    } else if (length < kSmall) {
+      const std::uintptr_t to = here + kDistance + length;
+      for (reached_ = std::max(reached_, here); reached_ < to; reached_ += 64)
+        prefetch(reinterpret_cast<const void*>(reached_));
+    }
+    last_ = length;
+  }
+
+ private:
+  static constexpr std::uintptr_t kSmall = 4096, kDistance = 8192;
+  std::uint64_t last_ = 0;
+  std::uintptr_t reached_ = 0;
+};
+
 template <class Cpu, bool kPayloads>
 std::pair<std::size_t, Stop> walk(Bytes buffer, std::size_t start, Slots bounds, std::uint64_t limit) {
   const Byte* p = buffer.data() + start;
   std::size_t left = buffer.size() - start, count = 0;
+  Lookahead lookahead;
   for (;; ++count) {
     bounds[count] = buffer.size() - left;
     if (left < kHeader) return {count, Stop::kPartial};
@@ -33,6 +58,7 @@ std::pair<std::size_t, Stop> walk(Bytes buffer, std::size_t start, Slots bounds,
     if (length > limit) return {count, Stop::kTooLong};
     if (left < kOverhead || length > left - kOverhead) return {count, Stop::kPartial};
     if (kPayloads && !payload_is_right<Cpu>(p + kHeader, length)) return {count, Stop::kBadPayload};
+    if (!kPayloads) lookahead.at(p, length);  // reading payloads is guessed well enough
     p += kOverhead + length;
     left -= kOverhead + length;
   }
@@ -102,6 +128,10 @@ std::pair<std::size_t, bool> find_frame(Bytes buffer, std::size_t start, std::ui
   }
 }
 
+void prefetch_bounds(const Frames& frames, std::uint64_t i) {
+  prefetch(frames.bounds.data() + std::min<std::uint64_t>(i, frames.count()));
+}
+
 // Copies frames index[from..to) to out[position..end), as far as they fit; gives the first not copied.
 std::size_t copy_frames(const Frames& source, Numbers index, std::size_t from, std::size_t to, Room out,
                         std::size_t position, std::size_t end, Slots out_bounds) {
@@ -109,11 +139,11 @@ std::size_t copy_frames(const Frames& source, Numbers index, std::size_t from, s
   constexpr std::size_t kAhead = 16;
   const std::size_t n = source.count();
   for (std::size_t k = from; k < to; ++k) {
-    if (k + 2 * kAhead < to) prefetch(source.bounds.data() + std::min<std::uint64_t>(index[k + 2 * kAhead], n));
+    if (k + 2 * kAhead < to) prefetch_bounds(source, index[k + 2 * kAhead]);
     if (k + kAhead < to) {
       const std::uint64_t at = source.bounds[std::min<std::uint64_t>(index[k + kAhead], n)];
       if (at < source.buffer.size())
-        for (std::size_t line = 0; line < 4; ++line) prefetch(source.buffer.data() + at + 64 * line);
+        for (std::size_t line = 0; line < 6; ++line) prefetch(source.buffer.data() + at + 64 * line);
     }
     const std::uint64_t i = index[k];
     if (i >= n) refuse("index has a number that is no frame's");
@@ -208,9 +238,11 @@ std::size_t gather(const Frames& source, Numbers index, Room out, Slots out_boun
   out_bounds[0] = 0;
   if (parts_for(std::min(source.buffer.size(), out.size()), threads) == 1)
     return copy_frames(source, index, 0, index.size(), out, 0, out.size(), out_bounds);
+  constexpr std::size_t kAhead = 32;
   // Where everything goes, so that the threads can start in the middle.
   std::size_t fit = 0;
   for (std::uint64_t position = 0; fit < index.size(); ++fit) {
+    if (fit + kAhead < index.size()) prefetch_bounds(source, index[fit + kAhead]);
     const std::uint64_t i = index[fit];
     if (i >= source.count()) refuse("index has a number that is no frame's");
     const std::size_t size = source.at(i).size();
@@ -256,7 +288,10 @@ std::size_t scatter(const Frames& source, Numbers bucket, std::size_t first, Roo
 
 Totals fingerprint(const Frames& frames) {
   Totals totals;
+  constexpr std::size_t kAhead = 16;  // 46 ns a record without, at 100 to 300 bytes
   for (std::size_t i = 0; i < frames.count(); ++i) {
+    const std::uint64_t later = i + kAhead < frames.count() ? frames.bounds[i + kAhead] : 0;
+    if (later >= kTrailer && later <= frames.buffer.size()) prefetch(frames.buffer.data() + later - kTrailer);
     const Bytes payload = frames.payload(i);
     totals.add(payload.size(), unmask(load32(payload.data() + payload.size())));
   }

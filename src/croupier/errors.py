@@ -1,17 +1,19 @@
 """Everything that can go wrong, as one family.
 
-CroupierError
-├── UsageError                 the call cannot be right: a flag, a name, outputs that exist
-├── InputNotFoundError         no file there, or a shard of a set is missing
-├── StorageError               the operating system refused: no space, no permission, I/O error
-├── DataError                  the bytes are wrong: carries path, record, offset, expected, found
-│   ├── TruncatedError         the file ends inside a record or inside its compressed stream
-│   ├── HeaderError            a record's length does not match its checksum: what follows is unreachable
-│   ├── PayloadError           a record's payload does not match its checksum: only that record is lost
-│   ├── RecordTooLargeError    a record declares more bytes than the caller allows
-│   └── CompressionError       the gzip or zlib stream is damaged
-├── IntegrityError             what was written is not what went in: nothing was published
-└── CancelledError             stopped on request, nothing half-done is left
+The tree::
+
+    CroupierError
+    ├── UsageError                 the call cannot be right: a flag, a name, outputs that exist
+    ├── InputNotFoundError         no file there, or a shard of a set is missing
+    ├── StorageError               the operating system refused: no space, no permission, I/O error
+    ├── DataError                  the bytes are wrong: carries path, record, offset, expected, found
+    │   ├── TruncatedError         the file ends inside a record or inside its compressed stream
+    │   ├── HeaderError            a record's length does not match its checksum: what follows is unreachable
+    │   ├── PayloadError           a record's payload does not match its checksum: only that record is lost
+    │   ├── RecordTooLargeError    a record declares more bytes than the caller allows
+    │   └── CompressionError       the gzip or zlib stream is damaged
+    ├── IntegrityError             what was written is not what went in: nothing was published
+    └── CancelledError             stopped on request, nothing half-done is left
 """
 
 from __future__ import annotations

@@ -38,6 +38,8 @@ skip           leave out records whose payload is damaged; when a header is, lea
 salvage        as skip, but after a damaged header look on, byte by byte, for the next whole record
 """
 
+POLICIES: tuple[OnCorrupt, ...] = get_args(OnCorrupt)
+
 EVERYTHING = 1 << 64
 BLOCK = 1 << 20
 MIN_FRAME_ROOM = 1 << 15  # frames that one scan can report: 32 bytes of block each, 256 KiB of bounds
@@ -80,9 +82,8 @@ class Damage:
 
 def check_on_corrupt(on_corrupt: str) -> None:
     """Refuse a word that is none of the four."""
-    if on_corrupt not in get_args(OnCorrupt):
-        words = ", ".join(get_args(OnCorrupt))
-        raise UsageError(f"on_corrupt must be one of {words}, not {on_corrupt!r}")
+    if on_corrupt not in POLICIES:
+        raise UsageError(f"on_corrupt must be one of {', '.join(POLICIES)}, not {on_corrupt!r}")
 
 
 class FrameReader:
@@ -142,12 +143,7 @@ class FrameReader:
                     continue
                 if self._start == self._end:
                     return
-            try:
-                go_on = self._pass_over(why)
-            except DataError as damage:
-                damage.inflated = self._inflated
-                raise
-            if not go_on:
+            if not self._pass_over(why):
                 return
 
     # Reading on
@@ -177,10 +173,9 @@ class FrameReader:
             return self._source.readinto(room)
         except DataError as error:
             error.record = self.records
-            tolerated = (
-                ("skip", "salvage") if not isinstance(error, TruncatedError) else get_args(OnCorrupt)[1:]
-            )
-            if self._policy not in tolerated:
+            if self._policy == "fail":
+                raise
+            if self._policy == "tolerate-tail" and not isinstance(error, TruncatedError):
                 raise
             self._on_damage(Damage(self._path, error.offset, None, error.problem, self.records, False))
             return 0
@@ -191,7 +186,7 @@ class FrameReader:
         return max(doubled, self._declared() + OVERHEAD) if self._size is not None else doubled
 
     def _declared(self) -> int:
-        """Payload bytes of the frame under way, 0 while its header is incomplete; its checksum was checked."""
+        """Payload bytes of the frame under way, 0 while its header (checked before) is incomplete."""
         if self._end - self._start < HEADER:
             return 0
         length: int = struct.unpack_from("<Q", self._view, self._start)[0]
@@ -252,46 +247,58 @@ class FrameReader:
         self._start += 1
         while True:
             view = self._view[: self._end]
-            self._start, found = _kernel.resync(view, self._start, self._limit)
+            self._start, found = _kernel.resync(view, self._start, self._limit, self._ended)
             if found:
                 return True
-            if self._cannot_end() or not self._fill():
-                if self._end - self._start < HEADER:
-                    self._start = self._end
-                    return False
+            if self._ended:  # and fewer bytes are left than a header has
+                self._start = self._end
+                return False
+            if self._cannot_end():
                 self._start += 1
+            else:
+                self._fill()
 
     def _error(self, why: int) -> DataError:
         """What is wrong with the next frame."""
-        where = {"offset": self.offset, "record": self.records}
         frame = self._view[self._start : self._end]
         if why == _kernel.BAD_HEADER:
-            found, expected = struct.unpack_from("<I", frame, 8)[0], _kernel.masked_crc32c(frame[:8])
             problem = "the record's length does not match its checksum"
             if self.offset == 0:
-                problem += (
-                    f"; this looks like {self._hint}" if self._hint else "; is this a TFRecord file at all?"
-                )
-            return HeaderError(
-                problem, self._path, expected=f"{expected:#010x}", found=f"{found:#010x}", **where
-            )
+                looks = f"this looks like {self._hint}" if self._hint else "is this a TFRecord file at all?"
+                problem = f"{problem}; {looks}"
+            return self._mismatch(HeaderError, problem, frame[:8], frame[8:])
         length = self._declared()
+        if why == _kernel.BAD_PAYLOAD:
+            problem = "the record's payload does not match its checksum"
+            end = HEADER + length
+            return self._mismatch(PayloadError, problem, frame[HEADER:end], frame[end:])
         if why == _kernel.TOO_LONG:
             problem = f"the record declares {length:,} bytes, more than the {self._limit:,} allowed"
-            return RecordTooLargeError(problem, self._path, expected=self._limit, found=length, **where)
-        if why == _kernel.BAD_PAYLOAD:
-            found = struct.unpack_from("<I", frame, HEADER + length)[0]
-            expected = _kernel.masked_crc32c(frame[HEADER : HEADER + length])
-            problem = "the record's payload does not match its checksum"
-            return PayloadError(
-                problem, self._path, expected=f"{expected:#010x}", found=f"{found:#010x}", **where
-            )
-        have = len(frame) if self._size is None else self._size - self.offset
+            return self._wrong(RecordTooLargeError, problem, self._limit, length)
+        have = len(frame) if self._size is None or self._ended else self._size - self.offset
         if have < HEADER:
             problem = f"the file ends {have} bytes into a record's header (TensorFlow would not notice)"
-            return TruncatedError(problem, self._path, expected=HEADER, found=have, **where)
+            return self._wrong(TruncatedError, problem, HEADER, have)
         problem = f"the file ends inside a record of {length:,} bytes"
-        return TruncatedError(problem, self._path, expected=length + OVERHEAD, found=have, **where)
+        return self._wrong(TruncatedError, problem, length + OVERHEAD, have)
+
+    def _mismatch(
+        self, kind: type[DataError], problem: str, covered: memoryview, stored: memoryview
+    ) -> DataError:
+        (found,) = struct.unpack_from("<I", stored)
+        expected = _kernel.masked_crc32c(covered)
+        return self._wrong(kind, problem, f"{expected:#010x}", f"{found:#010x}")
+
+    def _wrong(self, kind: type[DataError], problem: str, expected: object, found: object) -> DataError:
+        return kind(
+            problem,
+            self._path,
+            offset=self.offset,
+            record=self.records,
+            expected=expected,
+            found=found,
+            inflated=self._inflated,
+        )
 
 
 def is_header(head: bytes | memoryview) -> bool:

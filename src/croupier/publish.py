@@ -128,12 +128,11 @@ def _refuse_existing(folder: str, name: str, paths: Sequence[str], overwrite: bo
     """Nothing is overwritten unasked, and no other set of shards may share the name: globs would mix them."""
     ours = {os.path.basename(path) for path in paths}
     there = set(os.listdir(folder))
-    if existing := sorted(ours & there):
-        if not overwrite:
-            more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
-            raise UsageError(
-                f"{os.path.join(folder, existing[0])}{more}: exists; ask for overwrite to replace it"
-            )
+    existing = sorted(ours & there)
+    if existing and not overwrite:
+        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+        first = os.path.join(folder, existing[0])
+        raise UsageError(f"{first}{more}: exists; ask for overwrite to replace it")
     shard = re.compile(re.escape(name) + r"-\d{5,}-of-\d{5,}(\.[^/]*)?")
     if len(paths) > 1 and (stale := sorted(file for file in there - ours if shard.fullmatch(file))):
         raise UsageError(

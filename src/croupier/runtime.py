@@ -33,7 +33,7 @@ class Progress:
 
 
 class Runtime:
-    """What a job may use, and how it is watched and stopped. A context manager: leaving it stops the threads."""
+    """What a job may use, and how it is watched and stopped. Leaving its `with` block stops the threads."""
 
     def __init__(
         self,

@@ -9,12 +9,12 @@ import glob
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from croupier.errors import InputNotFoundError, StorageError, UsageError
+from croupier.errors import CroupierError, InputNotFoundError, StorageError, UsageError
 
 SIDE_FOLDER = ".croupier"
 """What we keep beside data lives here, hidden, so that users' globs keep matching records alone."""
@@ -77,27 +77,33 @@ class FileSource:
             self.close()
             raise InputNotFoundError(f"{path}: is a folder")
         self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
-        """Bytes in all; None for a pipe."""
+        """Bytes in all; None for a pipe. What is appended later is not read."""
+        self._left = self.size
         self._peeked = memoryview(b"")
         if self.size is not None and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
     def peek(self, count: int) -> bytes:
-        """The next `count` bytes, fewer only at the end; they will be read again."""
-        head = bytes(self._peeked)
-        with reporting("read", self.path):
-            while len(head) < count and (more := os.read(self._fd, count - len(head))):
-                head += more
-        self._peeked = memoryview(head)
-        return head
+        """The first `count` bytes, fewer only at the end; they will be read again."""
+        room = memoryview(bytearray(count))
+        have = 0
+        while have < count and (more := self.readinto(room[have:])):
+            have += more
+        self._peeked = room[:have]
+        return bytes(self._peeked)
 
     def readinto(self, view: memoryview, /) -> int:
         if count := min(len(self._peeked), len(view)):
             view[:count] = self._peeked[:count]
             self._peeked = self._peeked[count:]
             return count
+        if self._left is not None:
+            view = view[: self._left]
         with reporting("read", self.path):
-            return os.readv(self._fd, [view])
+            count = os.readv(self._fd, [view])
+        if self._left is not None:
+            self._left -= count
+        return count
 
     def close(self) -> None:
         if self._fd > 0:
@@ -245,16 +251,22 @@ def sweep(folder: str, pattern: str) -> list[str]:
     return removed
 
 
-@contextlib.contextmanager
-def reporting(action: str, path: str, file: AtomicFile | None = None) -> Iterator[None]:
+class reporting:  # noqa: N801 - reads as a statement: with reporting("open", path)
     """Turn an OSError into one that says what was being done to which file."""
-    try:
-        yield
-    except StorageError:
-        raise
-    except FileNotFoundError as error:
-        if action == "open":
-            raise InputNotFoundError(f"{path}: no such file") from error
-        raise StorageError(action, path, error, file.written if file else None) from error
-    except OSError as error:
-        raise StorageError(action, path, error, file.written if file else None) from error
+
+    __slots__ = ("action", "file", "path")
+
+    def __init__(self, action: str, path: str, file: AtomicFile | None = None) -> None:
+        self.action, self.path, self.file = action, path, file
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, OSError) or isinstance(error, CroupierError):
+            return
+        if isinstance(error, FileNotFoundError) and self.action == "open":
+            raise InputNotFoundError(f"{self.path}: no such file") from error
+        raise StorageError(self.action, self.path, error, self.file and self.file.written) from error

@@ -67,7 +67,7 @@ def read(
 
     Both checksums of every record are verified. Content, not the name, tells whether a file is plain, gzip or
     zlib. `on_corrupt` is "fail", "tolerate-tail", "skip" or "salvage"; each range of bytes that is passed
-    over is given to `on_damage`, or becomes a `CorruptionWarning`.
+    over is given to `on_damage`, or becomes a `CorruptionWarning`::
 
         for payload in croupier.read("train-*.tfrecord.gz"):
             ...

@@ -22,7 +22,7 @@ from croupier.errors import IntegrityError, UsageError
 from croupier.frames import OVERHEAD
 from croupier.publish import ShardSet
 from croupier.runtime import MIB, Ordered, Runtime
-from croupier.storage import PathLike, ReadableBuffer
+from croupier.storage import AtomicFile, PathLike, ReadableBuffer
 
 # A task for the threads is what fills a block, less an open group: at least 1 MiB, as smaller tasks scale
 # badly (two threads give 1.95x at eight records of 155 KB, 1.55x at one).
@@ -42,13 +42,13 @@ def writer(
     overwrite: bool = False,
     workers: int | None = None,
 ) -> Writer:
-    """Write records to one file or to shards that appear together when the block ends well.
+    """Write records to one file or to shards that appear together when the block ends well::
 
         with croupier.writer("out/train", shards=8, compression="gzip") as out:
             out.write(payload)
 
-    A name that ends in .tfrecord, .tfrecords, .tfrec, .gz or .zlib is the file itself (or, with several shards,
-    says how to name them); any other is a prefix, and the shards are PREFIX-00000-of-00008.tfrecord[.gz].
+    A name that ends in .tfrecord, .tfrecords, .tfrec, .gz or .zlib is the file itself (or, with several
+    shards, says how to name them); any other is a prefix: PREFIX-00000-of-00008.tfrecord[.gz].
     Records are dealt to the shards in turn. `compression` is "none", "gzip" (seekable) or "zlib"; by default
     the name decides. `level` is 1 (fast) to 9 (small).
     """
@@ -60,8 +60,8 @@ class _Shard:
 
     __slots__ = ("block", "crc", "file", "position", "size", "stream", "totals", "under_way")
 
-    def __init__(self, stream: Any) -> None:
-        self.file: Any = None
+    def __init__(self, file: AtomicFile, stream: Any) -> None:
+        self.file = file
         self.block = bytearray(BLOCK)
         self.position = 0
         self.totals = np.zeros(4, np.uint64)  # of the frames handed to the codec
@@ -114,11 +114,8 @@ class Writer:
         self._began = time.monotonic()
         self._set = ShardSet(self.name, self.paths, overwrite=self._overwrite)
         for file in self._set.files:
-            shard = _Shard(
-                deflate.zlib_stream(self._level) if self._compression is Compression.ZLIB else None
-            )
-            shard.file = file
-            self._shards.append(shard)
+            stream = deflate.zlib_stream(self._level) if self._compression is Compression.ZLIB else None
+            self._shards.append(_Shard(file, stream))
         return self
 
     def __exit__(
@@ -213,14 +210,13 @@ class Writer:
         while shard.under_way and self._compression is Compression.ZLIB:  # one stream, one at a time
             self._store(self._ordered.take())
         shard.under_way += 1
-        work = self._gzip_task if self._compression is Compression.GZIP else self._zlib_task
-        for done in self._ordered.put(len(view), work, shard, block, view, edges):
+        for done in self._ordered.put(len(view), self._compress, shard, block, view, edges):
             self._store(done)
 
-    def _gzip_task(self, shard: _Shard, block: bytearray, view: memoryview, edges: list[int]) -> _Done:
-        return _Done(shard, self._gzip.encode(view, edges), block)
-
-    def _zlib_task(self, shard: _Shard, block: bytearray, view: memoryview, edges: list[int]) -> _Done:
+    def _compress(self, shard: _Shard, block: bytearray, view: memoryview, edges: list[int]) -> _Done:
+        """On a thread."""
+        if self._compression is Compression.GZIP:
+            return _Done(shard, self._gzip.encode(view, edges), block)
         return _Done(shard, Encoded(shard.stream.compress(view), 0, len(view)), block)
 
     def _store(self, done: _Done) -> None:

@@ -60,6 +60,6 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
-def _stop(number: int, frame: object) -> NoReturn:
+def _stop(number: int, _frame: object) -> NoReturn:
     """End by way of the `finally` blocks, so that nothing half-written stays."""
     sys.exit(128 + number)

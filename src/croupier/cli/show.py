@@ -27,15 +27,15 @@ POLICIES = ("fail", "tolerate-tail", "skip", "salvage")
     type=click.Choice(POLICIES),
     default="fail",
     show_default=True,
-    help="What to do about damage.",
+    help="Deal with damage.",
 )
 def show(
     file: str, head: int | None, record: int | None, raw: bool, as_json: bool, on_corrupt: OnCorrupt
 ) -> None:
     """Print the records of a TFRecord file ("-": standard input): number, byte, size, first bytes.
 
-    Plain, gzip and zlib are told apart by content. With --raw, the first 10 records, the first --head N or the
-    one --record N go to standard output as they are, one behind the other.
+    Plain, gzip and zlib are told apart by content. With --raw, the first 10 records, the first --head N or
+    the one --record N go to standard output as they are, one behind the other.
 
     \b
     Examples:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar
+
     from croupier.runtime import Progress
 
 
@@ -40,12 +42,16 @@ def progress(label: str) -> Iterator[Callable[[Progress], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    bar = click.progressbar(length=1, label=label, file=sys.stderr, show_percent=True, show_eta=True)
-    bar.item_show_func = lambda state: "" if state is None else _describe(state)
+    shown: list[str] = []
+    bar: ProgressBar[int] = click.progressbar(
+        length=1, label=label, file=sys.stderr, show_percent=True, item_show_func=lambda _: "".join(shown)
+    )
 
     def update(state: Progress) -> None:
-        bar.length = max(state.total or 0, 1)
-        bar.update(min(state.done, bar.length) - bar.pos, state)
+        total = max(state.total or 0, 1)
+        shown[:] = [f"{size(state.done)} of {size(total)}, {count(state.records, 'record')}"]
+        bar.length = total
+        bar.update(min(state.done, total) - bar.pos)
 
     with bar:
         yield update
@@ -54,7 +60,3 @@ def progress(label: str) -> Iterator[Callable[[Progress], None] | None]:
 def clear_line() -> None:
     """Take the progress bar away; it comes back with the next update."""
     click.echo("\r\033[K", err=True, nl=False)
-
-
-def _describe(state: Progress) -> str:
-    return f"{size(state.done)} of {size(state.total or 0)}, {count(state.records, 'record')}"

@@ -31,8 +31,8 @@ def verify(
 ) -> None:
     """Check every record of files, globs and folders ("-": standard input).
 
-    Both checksums of each record and the trailers of gzip and zlib are verified; damaged ranges are listed with
-    the byte where they begin. Also says when TensorFlow would silently stop before the end of a file.
+    Both checksums of each record and the trailers of gzip and zlib are verified; damaged ranges are listed
+    with the byte where they begin. Also says when TensorFlow would silently stop before the end of a file.
 
     \b
     Exit code: 0 all whole, 1 some damaged, 2 some could not be read.

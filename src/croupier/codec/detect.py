@@ -52,7 +52,7 @@ def detect(head: bytes) -> Compression:
 
 
 def _is_zlib(head: bytes) -> bool:
-    """Zlib's two bytes say little (one pair in 496 fits); five zeros from the fourth byte on are a length's."""
+    """Zlib's two bytes say little (one pair in 496 fits), but zeros from the fourth byte on mean a length."""
     return (
         len(head) >= 2
         and head[0] & 0x0F == 8

@@ -7,7 +7,7 @@ members and is neither a member nor zeros is an error.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from isal import isal_zlib
 
@@ -20,6 +20,7 @@ READ = 1 << 18
 # are small beside bgzip's members (about 20 KB) and large beside the cost of a call (2 µs).
 SLICE = 1 << 15
 
+_DeflateError = cast(type[Exception], isal_zlib.error)
 _WINDOW_BITS = {Compression.GZIP: 31, Compression.ZLIB: 15}
 
 
@@ -52,7 +53,7 @@ class Inflater:
             piece = self._buffer[self._start : min(self._end, self._start + SLICE)]
             try:
                 output = self._stream.decompress(piece, len(view))
-            except isal_zlib.error as error:
+            except _DeflateError as error:
                 raise self._damaged(str(error)) from None
             stream = self._stream
             self._start += len(piece) - len(stream.unconsumed_tail) - len(stream.unused_data)

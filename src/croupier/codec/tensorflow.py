@@ -11,6 +11,7 @@ So files of one member are safe, and for others this replays the very same calls
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 from croupier.codec.detect import Compression
 from croupier.storage import FileSource
@@ -28,7 +29,7 @@ def _replay(source: FileSource, compression: Compression) -> int:
     buffer = b""
     total = 0
     bits = 31 if compression is Compression.GZIP else 15
-    stream = zlib.decompressobj(bits)
+    stream: Any = zlib.decompressobj(bits)
     while True:
         output = b""
         if not stream.eof:  # without input, too: output may be left over from the call before

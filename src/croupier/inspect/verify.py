@@ -125,7 +125,8 @@ def _tensorflow_warnings(opened: OpenFile, report: FileReport, limit: int) -> li
     warnings = []
     if inflater.padding:
         warnings.append(
-            f"{inflater.padding} zero bytes follow the data: TensorFlow raises DataLossError after the last record"
+            f"{inflater.padding} zero bytes follow the data: "
+            "TensorFlow raises DataLossError after the last record"
         )
     if inflater.members > 1 and opened.file.size is None:
         warnings.append(
@@ -137,8 +138,8 @@ def _tensorflow_warnings(opened: OpenFile, report: FileReport, limit: int) -> li
         if delivered < inflater.produced:
             kept = _records_within(opened.path, delivered, limit)
             warnings.append(
-                f"TensorFlow silently stops after {kept:,} of {report.records:,} records, because the file has "
-                f"{inflater.members:,} {report.compression} members: rewrite it (croupier writes a single one)"
+                f"TensorFlow silently stops after {kept:,} of {report.records:,} records, because the file "
+                f"has {inflater.members:,} {report.compression} members: write it again (croupier's has one)"
             )
     return warnings
 

@@ -1,0 +1,156 @@
+"""The command as a person or a script meets it: output, exit codes, pipes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import croupier
+
+COMMAND = [sys.executable, "-m", "croupier"]
+
+
+@pytest.fixture
+def data(tmp_path):
+    with croupier.writer(tmp_path / "data" / "train", shards=3, compression="gzip") as out:
+        out.write_many([b"record %d" % number for number in range(100)])
+    return tmp_path / "data"
+
+
+def test_show_prints_the_first_ten(command, data):
+    ran = command("show", data / "train-00000-of-00003.tfrecord.gz")
+    assert ran.code == 0
+    lines = ran.out.splitlines()
+    assert len(lines) == 11
+    assert lines[2].split()[:3] == ["1", "24", "8"]
+    assert "|record 3|" in lines[2]
+
+
+def test_show_one_record_raw(command, data):
+    ran = command("show", data / "train-00001-of-00003.tfrecord.gz", "--record", 5, "--raw")
+    assert (ran.code, ran.raw) == (0, b"record 16")
+
+
+def test_show_head_as_json(command, data):
+    ran = command("show", data / "train-00000-of-00003.tfrecord.gz", "--head", 3, "--json")
+    first, _, third = map(json.loads, ran.out.splitlines())
+    assert first == {"record": 0, "offset": 0, "bytes": 8, "first": b"record 0".hex()}
+    assert third["offset"] == 48
+
+
+def test_show_head_zero_shows_nothing(command, data):
+    ran = command("show", data / "train-00000-of-00003.tfrecord.gz", "--head", 0)
+    assert (ran.code, ran.out) == (0, "")
+
+
+def test_show_reads_a_pipe(data):
+    with (data / "train-00002-of-00003.tfrecord.gz").open("rb") as file:
+        done = subprocess.run(
+            [*COMMAND, "show", "-", "--record", "32", "--raw"], stdin=file, capture_output=True, check=True
+        )
+    assert done.stdout == b"record 98"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["show", "NONE"], 2, "no such file"),
+        (["show", "FILE", "--record", "34"], 2, "there is no record 34: it has 34"),
+        (["show", "FILE", "--head", "1", "--record", "1"], 2, "exclude each other"),
+        (["show", "FILE", "--raw", "--json"], 2, "exclude each other"),
+        (["show", "FILE", "--record", "-1"], 2, "not in the range"),
+        (["show", "FILE", "--colour"], 2, "No such option"),
+        (["show", "DATA/*"], 2, "names 3 files"),
+        (["show", "DATA"], 2, "names 3 files"),
+        (["verify"], 2, "Missing argument"),
+        (["verify", "NONE"], 2, "no such file"),
+        (["verify", "s3://bucket/x"], 2, "only local files"),
+        (["verify", "FILE", "--workers", "0"], 2, "not in the range"),
+        (["shufle"], 2, "No such command"),
+    ],
+)
+def test_wrong_calls_end_with_2_and_one_clear_line(command, data, arguments, code, message):
+    names = {"NONE": data / "none", "FILE": data / "train-00000-of-00003.tfrecord.gz", "DATA": data}
+    arguments = [str(names.get(word, word)).replace("DATA/", f"{data}/") for word in arguments]
+    ran = command(*arguments)
+    assert ran.code == code
+    assert message in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_verify_says_what_is_whole(command, data):
+    ran = command("verify", data)
+    assert ran.code == 0
+    assert ran.out.count("ok ") == 3
+    assert ran.out.endswith("3 files: 100 whole records, all whole\n")
+    quiet = command("verify", data, "--quiet")
+    assert quiet.out == "3 files: 100 whole records, all whole\n"
+
+
+def test_verify_lists_damage_and_ends_with_1(command, data):
+    broken = data / "broken.tfrecord"
+    with croupier.writer(broken) as out:
+        out.write_many([bytes(100)] * 10)
+    content = bytearray(broken.read_bytes())
+    content[116 * 3 + 50] ^= 1  # payload of record 3
+    content[116 * 7 + 2] ^= 1  # length of record 7
+    broken.write_bytes(content + b"tail")
+    ran = command("verify", data)
+    assert ran.code == 1
+    assert "DAMAGED" in ran.out
+    assert "bytes 348 to 464, after record 2: the record's payload does not match" in ran.out
+    assert "bytes 812 to 928, after record 5: the record's length does not match" in ran.out
+    assert "bytes 1160 to 1164, after record 7: the file ends 4 bytes into a record's header" in ran.out
+    report = json.loads(command("verify", broken, "--json").out)
+    assert (report["ok"], report["records"], report["damaged_ranges"]) == (False, 8, 3)
+    assert [(item["begin"], item["end"]) for item in report["damage"]] == [(348, 464), (812, 928), (1160, 1164)]
+
+
+def test_verify_of_what_is_no_tfrecord_says_what_it_looks_like(command, tmp_path):
+    (tmp_path / "table.tfrecord").write_bytes(b"PAR1" + bytes(100))
+    ran = command("verify", tmp_path)
+    assert ran.code == 1
+    assert "a Parquet file" in ran.out
+
+
+def test_verify_goes_on_after_an_unreadable_file(command, data, monkeypatch):
+    (data / "a-tfrecord-loop").symlink_to(data / "a-tfrecord-loop")
+    ran = command("verify", data / "train-00000-of-00003.tfrecord.gz", data)
+    assert ran.code == 0  # a dangling link is no file
+    (data / "a-tfrecord-loop").unlink()
+    from croupier import storage
+
+    opened = storage.FileSource.__init__
+
+    def refuse(self, path):
+        with storage.reporting("open", path):
+            if "00001" in path:
+                raise PermissionError(13, "Permission denied")
+        opened(self, path)
+
+    monkeypatch.setattr(storage.FileSource, "__init__", refuse)
+    ran = command("verify", data)
+    assert ran.code == 2
+    assert "UNREADABLE" in ran.out
+    assert ran.out.count("ok ") == 2
+
+
+def test_on_corrupt_reports_to_stderr_what_it_passes_over(command, data):
+    broken = data / "broken.tfrecord"
+    with croupier.writer(broken) as out:
+        out.write_many([bytes(100)] * 3)
+    content = bytearray(broken.read_bytes())
+    content[116 + 50] ^= 1
+    broken.write_bytes(content)
+    failed = command("show", broken)
+    assert failed.code == 1
+    assert f"{broken}: record 1, byte 116: the record's payload does not match its checksum" in failed.err
+    skipped = command("show", broken, "--on-corrupt", "skip")
+    assert skipped.code == 0
+    assert "bytes [116, 232) passed over" in skipped.err
+    assert len(skipped.out.splitlines()) == 3
+
+
+def test_version(command):
+    assert command("--version").out.strip() == f"croupier, version {croupier.__version__}"

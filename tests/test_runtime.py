@@ -1,0 +1,116 @@
+"""Threads, order, budget, progress, cancellation."""
+
+import threading
+import time
+
+import pytest
+
+import croupier
+from croupier.runtime import Ordered, Progress, Runtime, available_memory, usable_cpus
+
+
+def test_map_keeps_the_order_and_uses_the_threads():
+    seen = set()
+
+    def work(number):
+        seen.add(threading.get_ident())
+        time.sleep(0.002 * (number % 3))
+        return number * number
+
+    with Runtime(workers=3) as runtime:
+        assert list(runtime.map(work, range(50))) == [number * number for number in range(50)]
+    assert len(seen) > 1
+
+
+def test_map_takes_only_a_few_items_ahead():
+    taken = 0
+
+    def items():
+        nonlocal taken
+        for number in range(1000):
+            taken += 1
+            yield number
+
+    with Runtime(workers=2) as runtime:
+        results = runtime.map(lambda number: time.sleep(0.001), items())
+        for _ in range(10):
+            next(results)
+        assert taken < 30
+
+
+def test_ordered_stays_within_its_budget():
+    lock, under_way, most = threading.Lock(), 0, 0
+
+    def work(weight):
+        nonlocal under_way, most
+        with lock:
+            under_way += weight
+            most = max(most, under_way)
+        time.sleep(0.001)
+        with lock:
+            under_way -= weight
+        return weight
+
+    with Runtime(workers=4) as runtime:
+        ordered = Ordered(runtime, budget=10)
+        results = []
+        for weight in [1, 9, 3, 3, 3, 12, 1, 1, 10] * 5:  # 12 is let through alone
+            results += ordered.put(weight, work, weight)
+        results += ordered.drain()
+    assert results == [1, 9, 3, 3, 3, 12, 1, 1, 10] * 5
+    assert most <= 12
+
+
+def test_an_error_comes_out_where_its_result_would():
+    def work(number):
+        if number == 3:
+            raise ValueError("three")
+        return number
+
+    with Runtime(workers=2) as runtime:
+        results = runtime.map(work, range(10))
+        assert [next(results) for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(ValueError, match="three"):
+            next(results)
+
+
+def test_cancellation_stops_work_that_checks():
+    cancel = threading.Event()
+    runtime = Runtime(workers=2, cancel=cancel)
+
+    def work(number):
+        for _ in range(1000):
+            runtime.check()
+            time.sleep(0.005)
+
+    began = time.monotonic()
+    with runtime:
+        results = runtime.map(work, range(4))
+        threading.Timer(0.05, cancel.set).start()
+        with pytest.raises(croupier.CancelledError):
+            next(results)
+    assert time.monotonic() - began < 2
+
+
+def test_verify_can_be_cancelled_and_reports_progress(tmp_path):
+    with croupier.writer(tmp_path / "x", shards=4) as out:
+        out.write_many([bytes(1000)] * 20_000)
+    told: list[Progress] = []
+    reports = list(croupier.verify(tmp_path, progress=told.append))
+    assert sum(report.records for report in reports) == 20_000
+    assert told[0].done == 0
+    assert told[-1].done == told[-1].total == sum(report.file_bytes for report in reports)
+    assert told[-1].records == 20_000
+    assert [step.done for step in told] == sorted(step.done for step in told)
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(croupier.CancelledError):
+        list(croupier.verify(tmp_path, cancel=cancel))
+
+
+def test_limits_of_the_machine_are_plausible():
+    assert usable_cpus() >= 1
+    assert available_memory() >= 64 << 20
+    for wrong in ({"workers": 0}, {"memory": 0}):
+        with pytest.raises(croupier.UsageError):
+            Runtime(**wrong)
