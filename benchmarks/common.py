@@ -61,17 +61,19 @@ class Times(list[Time]):
 
 
 def race(
-    contestants: dict[str, Callable[[], object]], repeats: int, *, slow: float = 3.0, warm: bool = True
+    contestants: dict[str, Callable[[], object]],
+    repeats: int,
+    *,
+    slow: float = 3.0,
+    before: Callable[[], object] = gc.collect,
 ) -> dict[str, Times]:
     """Run all in turn, A B C A B C ..., after a turn that does not count; slow ones three times."""
     times = {name: Times() for name in contestants}
-    for turn in range(-1 if warm else 0, repeats):
+    for turn in range(-1, repeats):
         for name, run in contestants.items():
             if turn >= 3 and times[name][0].wall > slow:
                 continue
-            if turn < 0 and name.endswith("*"):  # too slow for a turn that does not count
-                continue
-            gc.collect()
+            before()
             cpu, wall = time.process_time(), time.perf_counter()
             run()
             spent = Time(time.perf_counter() - wall, time.process_time() - cpu)

@@ -47,7 +47,8 @@ Input frame(const Input& payload) {
 }
 
 void write_number(Input& data, std::size_t at, std::uint64_t v, int bytes) {
-  for (int i = 0; i < bytes; ++i) data[at + static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(v >> (8 * i));
+  for (int i = 0; i < bytes; ++i)
+    data[at + static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(v >> (8 * i));
 }
 
 // A length with its checksum put right, and sometimes its payload's: what random changes never hit upon.
@@ -56,10 +57,17 @@ void plant_header(Input& data, Random& random) {
   const std::size_t at = random.below(data.size() - 15), left = data.size() - at - 16;
   std::uint64_t length = 0;
   switch (random.below(4)) {
-    case 0: length = random.below(left + 1); break;
-    case 1: length = left + random.below(20) - 4; break;
-    case 2: length = (1ULL << random.below(64)) + random.below(3) - 1; break;
-    default: length = 0 - random.below(40);
+    case 0:
+      length = random.below(left + 1);
+      break;
+    case 1:
+      length = left + random.below(20) - 4;
+      break;
+    case 2:
+      length = (1ULL << random.below(64)) + random.below(3) - 1;
+      break;
+    default:
+      length = 0 - random.below(40);
   }
   write_number(data, at, length, 8);
   write_number(data, at + 8, naive::masked_crc(data.data() + at, 8), 4);
@@ -77,8 +85,12 @@ void mutate(Input& data, const std::vector<Input>& corpus, Random& random) {
     case 1:
       if (!data.empty()) data[at] = static_cast<std::uint8_t>(random.next());
       break;
-    case 2: data.insert(place(at), n, static_cast<std::uint8_t>(random.next())); break;
-    case 3: data.erase(place(at), place(at + n)); break;
+    case 2:
+      data.insert(place(at), n, static_cast<std::uint8_t>(random.next()));
+      break;
+    case 3:
+      data.erase(place(at), place(at + n));
+      break;
     case 4: {
       const Input block(place(at), place(at + n));
       data.insert(place(random.below(data.size() + 1)), block.begin(), block.end());
@@ -87,11 +99,15 @@ void mutate(Input& data, const std::vector<Input>& corpus, Random& random) {
     case 5: {
       const Input& other = corpus[random.below(corpus.size())];
       data.resize(at);
-      data.insert(data.end(), other.begin() + static_cast<std::ptrdiff_t>(random.below(other.size())), other.end());
+      data.insert(data.end(), other.begin() + static_cast<std::ptrdiff_t>(random.below(other.size())),
+                  other.end());
       break;
     }
-    case 6: data.resize(at); break;
-    default: plant_header(data, random);
+    case 6:
+      data.resize(at);
+      break;
+    default:
+      plant_header(data, random);
   }
   if (data.size() > 4096) data.resize(4096);
 }
@@ -119,7 +135,8 @@ struct Keeper {
   int file = -1;
   void keep(const Input& data) const {
     if (file < 0) return;
-    if (pwrite(file, data.data(), data.size(), 0) < 0 || ftruncate(file, static_cast<off_t>(data.size())) != 0)
+    if (pwrite(file, data.data(), data.size(), 0) < 0 ||
+        ftruncate(file, static_cast<off_t>(data.size())) != 0)
       std::abort();
   }
 };

@@ -27,8 +27,8 @@ inline std::uint64_t number(const std::uint8_t* p, int bytes) {
 enum class Kind { kFrame, kCutHeader, kBadHeader, kTooLong, kCutPayload, kBadPayload };
 
 // What stands at `at`, and its size if it is a frame.
-inline Kind look(const std::uint8_t* data, std::size_t size, std::size_t at, std::uint64_t limit, bool payloads,
-                 std::size_t* frame) {
+inline Kind look(const std::uint8_t* data, std::size_t size, std::size_t at, std::uint64_t limit,
+                 bool payloads, std::size_t* frame) {
   const std::size_t left = size - at;
   if (left < 12) return Kind::kCutHeader;
   if (number(data + at + 8, 4) != masked_crc(data + at, 8)) return Kind::kBadHeader;

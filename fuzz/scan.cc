@@ -13,27 +13,34 @@ using naive::require;
 
 Stop reason(naive::Kind kind) {
   switch (kind) {
-    case naive::Kind::kBadHeader: return Stop::kBadHeader;
-    case naive::Kind::kTooLong: return Stop::kTooLong;
-    case naive::Kind::kBadPayload: return Stop::kBadPayload;
-    default: return Stop::kPartial;
+    case naive::Kind::kBadHeader:
+      return Stop::kBadHeader;
+    case naive::Kind::kTooLong:
+      return Stop::kTooLong;
+    case naive::Kind::kBadPayload:
+      return Stop::kBadPayload;
+    default:
+      return Stop::kPartial;
   }
 }
 
 void check_scan(Bytes data, std::size_t start, std::size_t room, bool payloads, std::uint64_t limit) {
-  const std::unique_ptr<std::uint64_t[]> bounds(new std::uint64_t[room]);  // of exact size: ASan sees one more
+  const std::unique_ptr<std::uint64_t[]> bounds(
+      new std::uint64_t[room]);  // of exact size: ASan sees one more
   const auto [count, why] = scan(data, start, Slots(bounds.get(), room), payloads, limit);
   require(count < room && bounds[0] == start, "bounds begin with start");
   std::size_t at = start;
   for (std::size_t i = 0; i < count; ++i) {
     std::size_t size = 0;
-    require(naive::look(data.data(), data.size(), at, limit, payloads, &size) == naive::Kind::kFrame, "a frame");
+    require(naive::look(data.data(), data.size(), at, limit, payloads, &size) == naive::Kind::kFrame,
+            "a frame");
     require(bounds[i + 1] == (at += size), "the next bound");
   }
   std::size_t size = 0;
   const auto kind = naive::look(data.data(), data.size(), at, limit, payloads, &size);
   if (kind == naive::Kind::kFrame || (why == Stop::kFull && count + 1 == room))
-    require(why == Stop::kFull && count + 1 == room && data.size() - at >= kHeader, "it stops only when full");
+    require(why == Stop::kFull && count + 1 == room && data.size() - at >= kHeader,
+            "it stops only when full");
   else
     require(why == reason(kind), "why it stopped");
 }
@@ -56,14 +63,22 @@ void check_use(Bytes data) {
   require(position == bounds[n] && (position == 0 || std::memcmp(again.data(), data.data(), position) == 0),
           "append writes what scan has read");
   const Totals read = fingerprint(frames);
-  require(read.low == written.low && read.high == written.high && read.bytes == written.bytes, "fingerprints");
+  require(read.low == written.low && read.high == written.high && read.bytes == written.bytes,
+          "fingerprints");
 
   std::vector<std::uint64_t> order(n), edges(n + 1), cursors{0}, limits{position}, bucket(n, 0);
   for (std::size_t i = 0; i < n; ++i) order[i] = n - 1 - i;
   require(gather(frames, order, again, edges, 2) == n && edges[n] == position, "gather has room");
   const Totals turned = fingerprint({again, edges});
   require(turned.low == read.low && turned.high == read.high, "gather keeps the frames");
-  require(scatter(frames, bucket, 0, again, cursors, limits) == n && cursors[0] == position, "scatter has room");
+  require(scatter(frames, bucket, 0, again, cursors, limits) == n && cursors[0] == position,
+          "scatter has room");
+  if (n == 0) return;
+  const std::unique_ptr<Byte[]> tight(new Byte[position - 1]);  // one byte too few for the last frame
+  const Room room(tight.get(), position - 1);
+  require(gather(frames, order, room, edges, 1) == n - 1, "gather stops at what does not fit");
+  cursors[0] = 0, limits[0] = position - 1;
+  require(scatter(frames, bucket, 0, room, cursors, limits) == n - 1, "scatter stops at what does not fit");
 }
 
 // Arrays made of the input's bytes: refused or harmless.

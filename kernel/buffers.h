@@ -62,7 +62,8 @@ class Integers : public View {
   }
   Numbers numbers() const { return slots(); }
   Slots slots() const {
-    return {static_cast<std::uint64_t*>(view_.buf), static_cast<std::size_t>(view_.len) / sizeof(std::uint64_t)};
+    return {static_cast<std::uint64_t*>(view_.buf),
+            static_cast<std::size_t>(view_.len) / sizeof(std::uint64_t)};
   }
 };
 

@@ -1,6 +1,5 @@
 #include "crc32c.h"
 
-#include <algorithm>
 #include <array>
 
 #if defined(__x86_64__)
@@ -106,7 +105,9 @@ bool Zmm::runs() {
 
 namespace {
 
-CROUPIER_XMM inline __m128i load(const Byte* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+CROUPIER_XMM inline __m128i load(const Byte* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
 CROUPIER_XMM inline __m128i factors(Factors f) {
   return _mm_set_epi64x(static_cast<long long>(f.second), static_cast<long long>(f.first));
 }
@@ -140,8 +141,8 @@ alignas(64) constexpr auto kOntoLast = [] {
   for (unsigned i = 0; i + 1 < t.size(); ++i) t[i] = forward(kBlock - 16 * (i + 1));
   return t;
 }();
-// The register after a block. A product takes 2 cycles on Zen 5, of 64 bytes as of 16, and these 8 do not wait
-// for each other.
+// The register after a block. A product takes 2 cycles on Zen 5, of 64 bytes as of 16, and these 8 do not
+// wait for each other.
 CROUPIER_ZMM inline std::uint32_t remainder(const __m512i (&a)[kLanes]) {
   __m512i sum = _mm512_maskz_mov_epi64(0xc0, a[kLanes - 1]);  // the last 16 bytes stay
   for (unsigned i = 0; i < kLanes; ++i) sum = moved_onto(a[i], _mm512_load_si512(&kOntoLast[4 * i]), sum);
@@ -150,6 +151,11 @@ CROUPIER_ZMM inline std::uint32_t remainder(const __m512i (&a)[kLanes]) {
   return Unit::word(Unit::word(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(last))),
                     static_cast<std::uint64_t>(_mm_extract_epi64(last, 1)));
 }
+constexpr auto kPlaces = [] {
+  std::array<Byte, kBlock> t{};
+  for (unsigned i = 0; i < t.size(); ++i) t[i] = static_cast<Byte>(i);
+  return t;
+}();
 // What becomes of a register of ones.
 constexpr auto kOnesAfter = [] {
   std::array<std::uint32_t, kBlock + 1> t{~0U};
@@ -185,18 +191,18 @@ CROUPIER_ZMM std::uint32_t Zmm::fold(std::uint32_t reg, const Byte* p, std::size
   return serial(remainder(a), p, n);
 }
 
-// Records have any length, so that every branch on it goes wrong every other time: at 100 to 300 bytes that costs
-// as much as all the rest. Here the odd bytes, 1 to 256 of them, are the first block, loaded under masks with zeros
-// before them (zeros before a register of 0 change nothing); the other blocks are full, and nothing is left over.
+// Records have any length, so that every branch on it goes wrong every other time: at 100 to 300 bytes that
+// costs as much as all the rest. Here the odd bytes, 1 to 256 of them, are the first block, loaded under
+// masks with zeros before them (zeros before a register of 0 change nothing); the other blocks are full, and
+// nothing is left over.
 CROUPIER_ZMM std::uint32_t Zmm::fold_whole(const Byte* p, std::size_t n) {
   const std::size_t odd = (n - 1) % kBlock + 1;
   const Byte* const begin = reinterpret_cast<const Byte*>(reinterpret_cast<std::uintptr_t>(p) + odd - kBlock);
   __m512i a[kLanes];
-  for (unsigned i = 0; i < kLanes; ++i) {
-    const unsigned missing = static_cast<unsigned>(std::clamp<std::ptrdiff_t>(
-        static_cast<std::ptrdiff_t>(kBlock - odd) - 64 * static_cast<std::ptrdiff_t>(i), 0, 64));
-    a[i] = _mm512_maskz_loadu_epi8(missing == 64 ? 0 : ~0ULL << missing, begin + 64 * i);
-  }
+  const __m512i missing = _mm512_set1_epi8(static_cast<char>(kBlock - odd));
+  for (unsigned i = 0; i < kLanes; ++i)
+    a[i] =
+        _mm512_maskz_loadu_epi8(_mm512_cmpge_epu8_mask(load512(&kPlaces[64 * i]), missing), begin + 64 * i);
   // What the register of ones has become after the odd bytes belongs to the next 4.
   const std::uint32_t ones = kOnesAfter[odd];
   if (n == odd) return remainder(a) ^ ones;
@@ -252,7 +258,9 @@ CROUPIER_NEON std::uint32_t Neon::fold(std::uint32_t reg, const Byte* p, std::si
 
 Choice choice() {
 #ifdef CROUPIER_CRC_UNIT
-  static const Choice chosen = Fastest::runs() ? Choice::kFastest : Fast::runs() ? Choice::kFast : Choice::kTable;
+  static const Choice chosen = Fastest::runs() ? Choice::kFastest
+                               : Fast::runs()  ? Choice::kFast
+                                               : Choice::kTable;
   return chosen;
 #else
   return Choice::kTable;

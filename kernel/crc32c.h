@@ -147,9 +147,12 @@ Choice choice();
 template <class F>
 auto with_cpu(F&& f) {
   switch (choice()) {
-    case Choice::kFastest: return f(Fastest{});
-    case Choice::kFast: return f(Fast{});
-    default: return f(Table{});
+    case Choice::kFastest:
+      return f(Fastest{});
+    case Choice::kFast:
+      return f(Fast{});
+    default:
+      return f(Table{});
   }
 }
 

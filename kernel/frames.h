@@ -1,8 +1,8 @@
 // The loops that run once per record. They know nothing of Python and trust nothing that they read.
 //
 // A frame: length (8 bytes), its masked CRC-32C (4), the payload, the payload's masked CRC-32C (4).
-// Callers' mistakes are thrown as std::invalid_argument. Another thread may write to a buffer at any time: each
-// length and each bound is read once, checked, and used from a local.
+// Callers' mistakes are thrown as std::invalid_argument. Another thread may write to a buffer at any time:
+// each length and each bound is read once, checked, and used from a local.
 #pragma once
 
 #include <cstddef>
@@ -53,11 +53,13 @@ struct Totals {
   void add_to(Slots totals) const;
 };
 
-std::pair<std::size_t, Stop> scan(Bytes buffer, std::size_t start, Slots bounds, bool payloads, std::uint64_t limit);
+std::pair<std::size_t, Stop> scan(Bytes buffer, std::size_t start, Slots bounds, bool payloads,
+                                  std::uint64_t limit);
 std::size_t check_payloads(const Frames& frames, unsigned threads);
 std::pair<std::size_t, bool> resync(Bytes buffer, std::size_t start, std::uint64_t limit, bool final);
 std::size_t gather(const Frames& source, Numbers index, Room out, Slots out_bounds, unsigned threads);
-std::size_t scatter(const Frames& source, Numbers bucket, std::size_t first, Room out, Slots cursors, Numbers limits);
+std::size_t scatter(const Frames& source, Numbers bucket, std::size_t first, Room out, Slots cursors,
+                    Numbers limits);
 Totals fingerprint(const Frames& frames);
 std::size_t fragments(Numbers bounds, std::uint64_t large, std::uint64_t group, Slots ends);
 

@@ -28,7 +28,8 @@ unsigned positive(unsigned threads) {
 std::uint32_t py_crc32c(nb::handle data, std::uint32_t crc) {
   const Input input(data, "data");
   const Bytes b = input.bytes();
-  return released([&] { return with_cpu([&]<class Cpu>(Cpu) { return crc32c<Cpu>(b.data(), b.size(), crc); }); });
+  return released(
+      [&] { return with_cpu([&]<class Cpu>(Cpu) { return crc32c<Cpu>(b.data(), b.size(), crc); }); });
 }
 
 std::uint32_t py_masked_crc32c(nb::handle data) { return mask(py_crc32c(data, 0)); }
@@ -51,7 +52,8 @@ std::uint32_t py_crc32c_with(const std::string& implementation, nb::handle data,
   throw nb::value_error("implementation is none that this CPU can run");
 }
 
-std::pair<std::size_t, int> py_scan(nb::handle buffer, U64 start, nb::handle bounds, bool payloads, U64 limit) {
+std::pair<std::size_t, int> py_scan(nb::handle buffer, U64 start, nb::handle bounds, bool payloads,
+                                    U64 limit) {
   const Input in(buffer, "buffer");
   const Integers edges(bounds, "bounds", true, 1);
   const auto [count, why] = released([&] { return scan(in.bytes(), start, edges.slots(), payloads, limit); });
@@ -70,8 +72,8 @@ std::pair<std::size_t, bool> py_resync(nb::handle buffer, U64 start, U64 limit, 
   return released([&] { return resync(in.bytes(), start, limit, final); });
 }
 
-std::size_t py_gather(nb::handle source, nb::handle bounds, nb::handle index, nb::handle out, nb::handle out_bounds,
-                      unsigned threads) {
+std::size_t py_gather(nb::handle source, nb::handle bounds, nb::handle index, nb::handle out,
+                      nb::handle out_bounds, unsigned threads) {
   const Input in(source, "source");
   const Integers edges(bounds, "bounds", false, 1), order(index, "index", false);
   const Output room(out, "out");
@@ -89,7 +91,8 @@ std::size_t py_scatter(nb::handle source, nb::handle bounds, nb::handle bucket, 
   const Output room(out, "out");
   const Integers from(cursors, "cursors", true), to(limits, "limits", false);
   return released([&] {
-    return scatter({in.bytes(), edges.numbers()}, buckets.numbers(), first, room.room(), from.slots(), to.numbers());
+    return scatter({in.bytes(), edges.numbers()}, buckets.numbers(), first, room.room(), from.slots(),
+                   to.numbers());
   });
 }
 
@@ -125,8 +128,8 @@ std::int64_t py_append(nb::handle out, U64 position, nb::handle payload, nb::han
   return static_cast<std::int64_t>(at);
 }
 
-std::pair<std::size_t, std::size_t> py_append_many(nb::handle out, U64 position, nb::handle payloads, U64 first,
-                                                   nb::handle totals) {
+std::pair<std::size_t, std::size_t> py_append_many(nb::handle out, U64 position, nb::handle payloads,
+                                                   U64 first, nb::handle totals) {
   const Output room(out, "out");
   const Integers sums(totals, "totals", true, 4);
   if (position > room.room().size()) throw nb::value_error("position is behind the end of out");
@@ -157,7 +160,8 @@ nb::object py_payloads(nb::handle buffer, nb::handle bounds) {
     const Bytes payload = frames.payload(i);
     PyObject* const bytes = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(payload.data()),
                                                       static_cast<Py_ssize_t>(payload.size()));
-    if (!bytes || PyList_SetItem(list.ptr(), static_cast<Py_ssize_t>(i), bytes) != 0) throw nb::python_error();
+    if (!bytes || PyList_SetItem(list.ptr(), static_cast<Py_ssize_t>(i), bytes) != 0)
+      throw nb::python_error();
   }
   return list;
 }
@@ -185,7 +189,8 @@ NB_MODULE(_kernel, m) {
   m.def("check_payloads", py_check_payloads, "buffer"_a, "bounds"_a, "threads"_a);
   m.def("resync", py_resync, "buffer"_a, "start"_a, "limit"_a, "final"_a = false);
   m.def("gather", py_gather, "source"_a, "bounds"_a, "index"_a, "out"_a, "out_bounds"_a, "threads"_a);
-  m.def("scatter", py_scatter, "source"_a, "bounds"_a, "bucket"_a, "first"_a, "out"_a, "cursors"_a, "limits"_a);
+  m.def("scatter", py_scatter, "source"_a, "bounds"_a, "bucket"_a, "first"_a, "out"_a, "cursors"_a,
+        "limits"_a);
   m.def("fingerprint", py_fingerprint, "buffer"_a, "bounds"_a, "totals"_a);
   m.def("fragments", py_fragments, "bounds"_a, "large"_a, "group"_a, "ends"_a);
   m.def("append", py_append, "out"_a, "position"_a, "payload"_a, "totals"_a);

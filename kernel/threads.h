@@ -16,7 +16,8 @@ namespace croupier {
 inline std::size_t parts_for(std::uint64_t bytes, unsigned threads) {
   constexpr std::uint64_t kLeast = 2 << 20;
   constexpr unsigned kMost = 256;
-  return static_cast<std::size_t>(std::clamp<std::uint64_t>(bytes / kLeast, 1, std::clamp(threads, 1U, kMost)));
+  return static_cast<std::size_t>(
+      std::clamp<std::uint64_t>(bytes / kLeast, 1, std::clamp(threads, 1U, kMost)));
 }
 
 // job(0), ..., job(parts - 1), the last one on this thread; rethrows what one of them threw.

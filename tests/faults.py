@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).parent
-PLAIN_PASS, KILL_BEFORE, KILL_AFTER, KILL_AMID, REFUSE, SHORT, INTERRUPT = range(7)
+_, KILL_BEFORE, KILL_AFTER, KILL_AMID, REFUSE, SHORT, INTERRUPT = range(7)
 
 MODES = {  # name: (what happens, errno, at every later call too)
     "kill-before": (KILL_BEFORE, 0, False),
@@ -40,8 +40,16 @@ MODES = {  # name: (what happens, errno, at every later call too)
     "sigint": (INTERRUPT, 0, False),
 }
 WRITES = {"write"}
-INTERRUPTIBLE = {"open", "read", "write", "fsync", "ftruncate", "flock", "close"}  # the others never say EINTR
-ESSENTIAL = {"write", "fsync", "rename"}  # refused, these can never end in success
+INTERRUPTIBLE = {
+    "open",
+    "read",
+    "write",
+    "fsync",
+    "ftruncate",
+    "flock",
+    "close",
+}  # the others never say EINTR
+ESSENTIAL = {"write", "fsync", "rename", "link"}  # refused, these can never end in success
 
 
 def applies(mode, kind):
@@ -121,14 +129,16 @@ SCENARIOS = {
         Scenario(
             "gzip",  # three shards
             _shards("t"),
-            lambda folder: _write(folder / "t", large(2), shards=3, compression="gzip"),
+            lambda folder: _write(folder / "t", large(2), shards=3, compression="gzip", level=1),
             receipt="t",
         ),
         Scenario(
             "overwrite",  # three shards over three with other content
             _shards("t"),
-            lambda folder: _write(folder / "t", large(2), shards=3, compression="gzip", overwrite=True),
-            lambda folder: _write(folder / "t", small(3, 300), shards=3, compression="gzip"),
+            lambda folder: _write(
+                folder / "t", large(2), shards=3, compression="gzip", level=1, overwrite=True
+            ),
+            lambda folder: _write(folder / "t", small(3, 300), shards=3, compression="gzip", level=1),
             receipt="t",
         ),
     )
@@ -166,8 +176,8 @@ def serve():
     import concurrent.futures.thread  # noqa: F401  a child should import nothing
     import glob  # noqa: F401
 
-    import croupier.cli  # noqa: F401
-    import croupier.inspect.verify  # noqa: F401
+    import croupier.cli
+    import croupier.inspect.verify
     import croupier.writing  # noqa: F401
 
     faults = ctypes.CDLL(None)
@@ -204,7 +214,17 @@ def serve():
 def build(folder):
     """Compile the shim."""
     library = Path(folder) / "faults.so"
-    command = ["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", HERE / "faults.c"]
+    command = [
+        "gcc",
+        "-std=gnu11",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        HERE / "faults.c",
+    ]
     subprocess.run([*command, "-o", library, "-ldl"], check=True)
     return library
 
@@ -223,13 +243,15 @@ class Seen(NamedTuple):
 
     @property
     def complete(self):
+        """Whether all is new and nothing is left over."""
         return set(self.files.values()) == {"new"} and not self.temporary and not self.journal
 
 
 class Trial(NamedTuple):
     """How a case went."""
 
-    outcome: str
+    outcomes: list[str]
+    """Of the run with the fault, and of those after it."""
     complaints: list[str]
 
     @property
@@ -245,9 +267,17 @@ class Lab:
         self.folder = Path(tempfile.mkdtemp(prefix="faults-", dir=memory)).resolve()
         shim = build(self.folder)
         preload = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(shim)]))  # a sanitizer goes first
-        environment = os.environ | {"LD_PRELOAD": preload, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        environment = os.environ | {
+            "LD_PRELOAD": preload,
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+        }
         self._server = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
         )
         self._models = {}
 
@@ -279,22 +309,23 @@ class Lab:
         shutil.copytree(model.before, folder, symlinks=True)
         try:
             end = self.run(scenario, folder, at, mode)
-            seen = model.look(folder)
-            complaints = model.judge(folder, at, mode, end, seen)
+            outcomes = [end["kind"]]
+            complaints = model.judge(folder, at, mode, end, model.look(folder))
             for then, how in again:
-                later = self.run(scenario, folder, then, how)
-                complaints += [
-                    f"then {how} at {then}: {text}" for text in model.check(later, model.look(folder), how)
-                ]
-            if end["kind"] != "published" or again:
-                last = self.run(scenario, folder)
-                complaints += ["rerun: " + text for text in model.check(last, model.look(folder), None)]
-                if not model.look(folder).complete:
-                    complaints.append("rerun: not complete")
+                end = self.run(scenario, folder, then, how)
+                outcomes.append(end["kind"])
+                more = model.check(end, model.look(folder), how)
+                complaints += [f"then {how} at {then}: {text}" for text in more]
+            if end["kind"] != "published":
+                end = self.run(scenario, folder)
+                seen = model.look(folder)
+                complaints += ["then a clean run: " + text for text in model.check(end, seen, None)]
+                if not seen.complete:
+                    complaints.append(f"then a clean run: {seen}")
         finally:
             shutil.rmtree(folder)
         where = model.trace[at - 1] if at <= len(model.trace) else "?"
-        return Trial(end["kind"], [f"{text}  [{mode} at {at}: {where}]" for text in complaints])
+        return Trial(outcomes, [f"{text}  [{mode} at {at}: {where}]" for text in complaints])
 
 
 class Model:
@@ -321,9 +352,13 @@ class Model:
         self.receipt, self.journal = (
             side / f"{scenario.receipt}.{kind}.json" for kind in ("receipt", "publishing")
         )
-        renamed = [i for i, line in enumerate(self.trace, 1) if line.startswith("rename") and "publishing" in line]
+        named = [
+            at
+            for at, line in enumerate(self.trace, 1)
+            if line.endswith(".publishing.json") and line.startswith(("rename", "link"))
+        ]
         # From this call on, a fault may leave work for the next writer. write_file has no journal.
-        self.turn = renamed[0] if scenario.receipt else self.kinds.index("rename") + 1
+        self.turn = named[0] if scenario.receipt else self.kinds.index("rename") + 1
 
     def cases(self, mode):
         """The calls of a clean run at which a mode makes sense, from 1."""
@@ -386,20 +421,21 @@ class Model:
             name = os.path.join(self.scenario.home, final)
             waiting = _content(folder / self.scenario.home / temporary)
             if files[name] != "new" and waiting != self.new[name]:
-                lies.append(f"the journal promises {final}, which is {files[name]}, and {temporary} is not it")
+                lies.append(
+                    f"the journal promises {final}, which is {files[name]}, and {temporary} is not it"
+                )
         return lies
 
     def check(self, end, seen, mode):
         """What holds after any run; `mode` is None for one without a fault."""
         complaints = list(seen.complaints)
         kind, text = end["kind"], end["text"]
+        if kind == "published" and self.scenario.receipt and seen.receipt != "new":
+            complaints.append(f"success was reported, but the receipt is {seen.receipt}")
+        if kind == "published" and not seen.complete:
+            complaints.append(f"success was reported, but {seen}")
         if kind == "crashed" or (kind == "killed" and end["signal"] != signal.SIGKILL):
             complaints.append(f"{kind} {end.get('signal', '')}{text}")
-        if kind == "published":
-            if not seen.complete:
-                complaints.append(f"success was reported, but {seen}")
-            if self.scenario.receipt and seen.receipt != "new":
-                complaints.append(f"success was reported, but the receipt is {seen.receipt}")
         if kind == "usage" and not (
             " exists; " in text and seen.complete and seen.receipt == "new" and not any(self.old.values())
         ):
@@ -420,7 +456,7 @@ class Model:
         if what == INTERRUPT and kind not in ("interrupted", "published"):
             complaints.append(f"{kind} {text} instead of KeyboardInterrupt")
         if what == REFUSE and number != errno.EINTR:
-            if kind == "published" and (forever or self.kinds[at - 1] in ESSENTIAL):
+            if kind == "published" and ESSENTIAL.intersection(self.kinds[at - 1 : None if forever else at]):
                 complaints.append("success was reported after a call that mattered had failed")
             if kind == "usage":
                 complaints.append(f"UsageError for a fault of the machine: {text}")
