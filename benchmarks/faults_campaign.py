@@ -1,4 +1,4 @@
-"""Every fault at every call of the atomic writer, and 200 faults on top of faults: the table of results/faults.md.
+"""Every fault at every call of the atomic writer, and 200 faults on top of faults: results/faults.md.
 
 python benchmarks/faults_campaign.py [results/faults.md]
 
@@ -79,36 +79,37 @@ def main():
         for lab in labs:
             lab.close()
     table = report(rows, time.monotonic() - began)
-    print(table)
+    print(table, end="")
     print("\n".join(complaints), file=sys.stderr)
     if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(table + "\n")
+        Path(sys.argv[1]).write_text(table)
     sys.exit(bool(complaints))
+
+
+HEAD = """# The atomic writer under faults
+
+In each case one call of the process that writes goes wrong: it is killed before the call, after it, or half-way
+through a write; the call is refused with ENOSPC or EIO, once or from then on; a write is short; a call says
+EINTR; the user presses Ctrl-C. What is left is compared byte by byte with the old and the new files, then the
+same writer runs again and must end well.
+
+Torn: a file or a receipt that is neither old nor new. Wrong: a set of two halves, success with something
+missing, an error that does not say which file and why, something left over after the next writer.
+
+| scenario | calls | cases | torn | wrong outcome |
+|---|---:|---:|---:|---:|
+"""
 
 
 def report(rows, seconds):
     """Markdown."""
     total = ("**all**", "", *(sum(row[i] for row in rows) for i in (2, 3, 4)))
     lines = [
-        "# The atomic writer under faults",
-        "",
-        "Each case: one call of the process that writes goes wrong (killed before it, after it or half-way through",
-        "a write; ENOSPC or EIO, once or at every later call; a short write; EINTR; Ctrl-C); what is left is",
-        "compared byte by byte with the old and the new files; then the same writer runs again and must end well.",
-        "Torn: a file or a receipt that is neither old nor new. Wrong: a set of two halves, success with something",
-        "missing, an error without its file and reason, something left over after the next writer.",
-        "",
-        "| scenario | calls | cases | torn | wrong outcome |",
-        "|---|---:|---:|---:|---:|",
-        *(
-            f"| {text} | {calls} | {cases:,} | {torn} | {wrong} |"
-            for text, calls, cases, torn, wrong in [*rows, total]
-        ),
-        "",
-        f"`make campaign`, {seconds:.0f} s on {len(os.sched_getaffinity(0))} cores, {platform.system()} "
-        f"{platform.machine()}, Python {platform.python_version()}.",
+        f"| {text} | {calls} | {n:,} | {torn} | {wrong} |\n" for text, calls, n, torn, wrong in [*rows, total]
     ]
-    return "\n".join(lines)
+    where = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    cores = len(os.sched_getaffinity(0))
+    return f"{HEAD}{''.join(lines)}\n`make campaign`: {seconds:.0f} s on {cores} cores, {where}.\n"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from common import MIB, begin, clicks, deepvariant, folder, framed, image_tiles, noise, race, say, shared_memory
+from common import MIB, begin, click_pages, clicks, deepvariant, folder, framed, image_tiles, noise, race, say, shared_memory
 from common import spread, table, write
 from gzip_write import one_stream
 
@@ -70,7 +70,7 @@ def compare(
 
 def main() -> None:
     quick = begin("Sizes").quick
-    turns, scale = (1, 8 * MIB) if quick else (7, 128 * MIB)
+    turns, scale = (1, 8 * MIB) if quick else (5, 96 * MIB)
     home, memory = folder(), folder(shared_memory())
     sources = {
         "200 B": lambda: noise(200, scale),
@@ -113,8 +113,6 @@ def main() -> None:
 
     say("fragments")
     rows = []
-    from gzip_write import click_pages
-
     kinds = {"418 B": click, "20 KB clicks": list(click_pages(scale // 4)), "20 KB tiles": tiles, "155 KB": deep}
     for level in (1, 5):
         whole = {name: one_stream(memoryview(framed(payloads)), level) for name, payloads in kinds.items()}

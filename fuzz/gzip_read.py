@@ -1,4 +1,4 @@
-"""Mutated gzip and zlib files through our reader and through the standard library: both must agree.
+"""Mutated gzip and zlib files through our reader and through zlib: both must agree.
 
     python fuzz/gzip_read.py --seconds 20 --seed 1 [FILE...]     # FILEs are replayed first
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import hashlib
-import io
 import random
 import sys
 import time
@@ -50,20 +49,21 @@ def ours(content: bytes, compression: Compression, step: int, room: int) -> byte
 
 
 def theirs(content: bytes, compression: Compression) -> bytes | None:
-    """What the standard library makes of it."""
+    """What zlib makes of it, stream after stream, with zeros between and behind them passed over.
+
+    Not Python's gzip module: it takes flags that do not exist, and headers that do not match their checksum.
+    """
+    output = b""
     try:
-        if compression is Compression.GZIP:
-            return gzip.GzipFile(fileobj=io.BytesIO(content)).read()
-        output = b""
-        while True:  # streams one after the other, zeros between and behind
-            stream = zlib.decompressobj()
+        while True:
+            stream = zlib.decompressobj(31 if compression is Compression.GZIP else 15)
             output += stream.decompress(content)
             if not stream.eof:
                 return None
             content = stream.unused_data.lstrip(b"\0")
             if not content:
                 return output
-    except (OSError, EOFError, zlib.error):
+    except zlib.error:
         return None
 
 
@@ -111,7 +111,7 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
 
 def differ(content: bytes, compression: Compression, rng: random.Random) -> bool:
     """Whether the two readers disagree about a file."""
-    if compression is Compression.GZIP and not content:
+    if not content:
         return False  # zero bytes are a plain file to us
     step, room = rng.choice((1, 7, 300, 1 << 20)), rng.choice((1, 100, 1 << 16))
     return ours(content, compression, step, room) != theirs(content, compression)

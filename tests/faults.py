@@ -244,7 +244,12 @@ class Seen(NamedTuple):
     @property
     def complete(self):
         """Whether all is new and nothing is left over."""
-        return set(self.files.values()) == {"new"} and not self.temporary and not self.journal
+        return self.whole and not self.temporary
+
+    @property
+    def whole(self):
+        """Whether all is new."""
+        return set(self.files.values()) == {"new"} and not self.journal
 
 
 class Trial(NamedTuple):
@@ -256,7 +261,7 @@ class Trial(NamedTuple):
 
     @property
     def torn(self):
-        return any(text.startswith("torn") for text in self.complaints)
+        return any("torn: " in text for text in self.complaints)
 
 
 class Lab:
@@ -316,12 +321,16 @@ class Lab:
                 outcomes.append(end["kind"])
                 more = model.check(end, model.look(folder), how)
                 complaints += [f"then {how} at {then}: {text}" for text in more]
-            if end["kind"] != "published":
+            if end["kind"] != "published" or again:
                 end = self.run(scenario, folder)
                 seen = model.look(folder)
                 complaints += ["then a clean run: " + text for text in model.check(end, seen, None)]
                 if not seen.complete:
                     complaints.append(f"then a clean run: {seen}")
+            if any("torn: " in text for text in complaints):
+                complaints.append(
+                    f"torn files are kept in {shutil.copytree(folder, tempfile.mkdtemp() + '/torn')}"
+                )
         finally:
             shutil.rmtree(folder)
         where = model.trace[at - 1] if at <= len(model.trace) else "?"
@@ -432,12 +441,16 @@ class Model:
         kind, text = end["kind"], end["text"]
         if kind == "published" and self.scenario.receipt and seen.receipt != "new":
             complaints.append(f"success was reported, but the receipt is {seen.receipt}")
-        if kind == "published" and not seen.complete:
+        refused = mode is not None and MODES[mode][0] == REFUSE  # a sweep may have been
+        if kind == "published" and not (seen.whole if refused else seen.complete):
             complaints.append(f"success was reported, but {seen}")
         if kind == "crashed" or (kind == "killed" and end["signal"] != signal.SIGKILL):
             complaints.append(f"{kind} {end.get('signal', '')}{text}")
         if kind == "usage" and not (
-            " exists; " in text and seen.complete and seen.receipt == "new" and not any(self.old.values())
+            " exists; " in text
+            and (seen.whole if refused else seen.complete)
+            and seen.receipt == "new"
+            and not any(self.old.values())
         ):
             complaints.append(f"UsageError: {text}; {seen}")
         if mode is None and kind not in ("published", "usage"):

@@ -154,13 +154,12 @@ from croupier import cli
 signal.signal(signal.SIGTERM, cli._stop)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 chunk = [random.Random(1).randbytes(5000) + bytes(5000) for _ in range(100)]
-print("ready", flush=True)
-number = 0
-while True:
+for number in range(1_000_000):
     with croupier.writer(f"{sys.argv[1]}/s{number}", shards=2, compression="gzip", workers=2) as out:
         for _ in range(10):
             out.write_many(chunk)
-    number += 1
+    if not number:  # all is imported: Python drops what a signal raises in some corners of an import
+        print("ready", flush=True)
 """
 
 
@@ -177,14 +176,16 @@ def test_signal_at_any_moment(tmp_path, number):
             assert process.stdout.readline() == "ready\n"
             time.sleep(rng.uniform(0, 0.3))
             process.send_signal(number)
-            began = time.monotonic()
-            _, said = process.communicate(timeout=60)
-        assert time.monotonic() - began < 5
+            try:
+                _, said = process.communicate(timeout=10)
+            finally:
+                process.kill()
+        assert "Exception ignored" not in said
         if number == signal.SIGTERM:
             assert (process.returncode, said) == (128 + signal.SIGTERM, "")
         else:
-            assert said.rstrip().endswith("KeyboardInterrupt")
-            assert "Exception ignored" not in said
+            assert process.returncode == -signal.SIGINT
+            assert "KeyboardInterrupt" in said
         promised = {
             temporary
             for journal in folder.glob(".croupier/*.publishing.json")

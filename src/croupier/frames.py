@@ -218,18 +218,17 @@ class FrameReader:
 
     def _pass_over(self, why: int) -> bool:
         """Deal with damage at the next frame as the policy says; False when the file is done with."""
-        error = self._error(why)
         torn = why == _kernel.PARTIAL
         if self._policy == "fail" or (self._policy == "tolerate-tail" and not torn):
-            raise error
-        begin, record = self.offset, self.records
+            raise self._error(why)  # not by way of a local name: that would be a cycle, and keep the buffer
+        begin, record, reason = self.offset, self.records, self._error(why).problem
         if self._policy == "salvage":
             found = self._salvage(why)
         else:
             found = not torn and why != _kernel.BAD_HEADER
             self._drop(self._declared() + OVERHEAD if found else EVERYTHING)
         end = self.offset
-        self._on_damage(Damage(self._path, begin, end, error.problem, record, self._inflated))
+        self._on_damage(Damage(self._path, begin, end, reason, record, self._inflated))
         return found
 
     def _salvage(self, why: int) -> bool:

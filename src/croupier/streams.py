@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -86,4 +87,8 @@ def _payloads(
 
 
 def _warn(damage: Damage) -> None:
-    warnings.warn(str(damage), CorruptionWarning, stacklevel=4)
+    """Point at the line that reads, however deep in this package the damage was met."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__package__", "").startswith("croupier"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(str(damage), CorruptionWarning, stacklevel=level)
