@@ -43,16 +43,19 @@ lint: $(VENV)/.lint $(VENV)/.test
 
 # The suite once more, the kernel under AddressSanitizer and UndefinedBehaviorSanitizer. TensorFlow and Beam
 # bring native code of their own that is not ours to check, so the tests that import them are left out.
+# -S keeps the editable install's import hook away, which would win over PYTHONPATH.
 SANITIZED := build/sanitized
-$(SANITIZED)/.built: $(VENV)/.test
+LIBRARY = $$(g++ -print-file-name=lib$(1).so)
+$(SANITIZED)/.built: $(VENV)/.test $(KERNEL) $(wildcard src/croupier/*.py src/croupier/*/*.py)
 	rm -rf $(SANITIZED)
 	$(INSTALL) --no-deps --target $(SANITIZED) -Ccmake.define.CROUPIER_SANITIZE=ON -Cbuild-dir=build/sanitized-objects .
 	@touch $@
 
 sanitize: $(SANITIZED)/.built
-	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
-	ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=$(SANITIZED) CROUPIER_EXPECT=$(SANITIZED) \
-	$(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not interop and not memory'
+	SITE=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+	LD_PRELOAD="$(call LIBRARY,asan) $(call LIBRARY,ubsan) $(call LIBRARY,stdc++)" ASAN_OPTIONS=detect_leaks=0 \
+	PYTHONPATH="$(SANITIZED):$$SITE" CROUPIER_EXPECT=$(SANITIZED) \
+	$(BIN)/python -S -m pytest -n 0 -m 'not slow and not interop and not unsanitized'
 
 fuzz: $(VENV)/.test
 	FUZZ_SECONDS=$(FUZZ_SECONDS) PYTHON=$(BIN)/python bash fuzz/run.sh

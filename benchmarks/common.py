@@ -19,6 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -43,7 +44,7 @@ _PEERS = ("isal", "zlib-ng", "numpy", "crc32c", "google-crc32c", "tensorflow-cpu
 
 class Time(NamedTuple):
     wall: float
-    cpu: float  # of the whole process, all threads
+    cpu: float  # of the whole process: do not race a contestant whose threads go on afterwards
 
 
 class Times(list[Time]):
@@ -113,10 +114,15 @@ def table(header: list[str], rows: list[list[str]]) -> None:
     print()
 
 
+def note(*paragraphs: str) -> None:
+    """What stands under a table."""
+    print("\n\n".join(textwrap.fill(paragraph, 110) for paragraph in paragraphs))
+
+
 def begin(title: str) -> argparse.Namespace:
     """Read the command line and print the heading."""
     parser = argparse.ArgumentParser(description=title)
-    parser.add_argument("--quick", action="store_true", help="a smoke run of a few seconds; figures mean nothing")
+    parser.add_argument("--quick", action="store_true", help="a smoke run; figures mean nothing")
     options = parser.parse_args()
     print(f"# {title}\n")
     print(machine() + (" **Quick run: the figures mean nothing.**" if options.quick else "") + "\n")
@@ -130,7 +136,8 @@ def machine() -> str:
     return (
         f"{_cpu()}, {CORES} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}, "
         f"Python {platform.python_version()}; croupier {croupier.__version__} "
-        f"(CRC: {_kernel.CRC32C_IMPLEMENTATION}); {', '.join(peers)}; {datetime.date.today()}."  # noqa: DTZ011
+        f"(CRC: {_kernel.CRC32C_IMPLEMENTATION}); {', '.join(peers)}; {datetime.date.today()}. "
+        f"Load at the start: {os.getloadavg()[0]:.1f}."
     )
 
 

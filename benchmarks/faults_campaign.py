@@ -88,10 +88,10 @@ def main():
 
 HEAD = """# The atomic writer under faults
 
-In each case one call of the process that writes goes wrong: it is killed before the call, after it, or half-way
-through a write; the call is refused with ENOSPC or EIO, once or from then on; a write is short; a call says
-EINTR; the user presses Ctrl-C. What is left is compared byte by byte with the old and the new files, then the
-same writer runs again and must end well.
+In each case one call of the process that writes goes wrong: it is killed before the call, after it, or
+half-way through a write; the call is refused with ENOSPC or EIO, once or from then on; a write is short; a
+call says EINTR; the user presses Ctrl-C. What is left is compared byte by byte with the old and new files,
+then the same writer runs again and must end well.
 
 Torn: a file or a receipt that is neither old nor new. Wrong: a set of two halves, success with something
 missing, an error that does not say which file and why, something left over after the next writer.

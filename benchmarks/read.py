@@ -14,8 +14,25 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 
 import numpy as np
-from common import ANY, MIB, bare, begin, clicks, deepvariant, deepvariant_source, folder, image_tiles, noise
-from common import number, ratio, say, spread, table, write
+from common import (
+    ANY,
+    MIB,
+    bare,
+    begin,
+    clicks,
+    deepvariant,
+    deepvariant_source,
+    folder,
+    image_tiles,
+    noise,
+    note,
+    number,
+    ratio,
+    say,
+    spread,
+    table,
+    write,
+)
 
 import croupier
 from croupier import _kernel
@@ -54,7 +71,7 @@ def beam(path: str) -> Iterator[bytes]:
 
     tfrecordio._default_crc32c_fn.fn = crc32c.crc32c
     kind = filesystem.CompressionTypes.GZIP if path.endswith(".gz") else None
-    file = Path(path).open("rb")
+    file = Path(path).open("rb")  # noqa: SIM115
     handle = filesystem.CompressedFile(file, compression_type=kind) if kind else file
     while (record := tfrecordio._TFRecordUtil.read_record(handle)) is not None:
         yield record
@@ -203,7 +220,9 @@ def main() -> None:
         say(name)
         zipped = "gzip" in name  # read whole: vahidk's reads the file once more, just for its size
         payloads = list(make((16 if options.quick else 64 if zipped else 192) * MIB))
-        path = write(home / f"read.tfrecord{'.gz' if zipped else ''}", payloads)
+        path = write(
+            home / f"{name.split(' gzip')[0].replace(' ', '-')}.tfrecord{'.gz' if zipped else ''}", payloads
+        )
         records, total = len(payloads), sum(map(len, payloads))
         del payloads
         rates: dict[str, list[float]] = {reader: [] for reader in readers}
@@ -217,6 +236,7 @@ def main() -> None:
                         by_processor[reader].append(by_cpu)
         best = max(list(readers)[2:], key=lambda reader: sorted(rates[reader])[len(rates[reader]) // 2])
         gigabytes = sorted(rates["croupier"])[len(rates["croupier"]) // 2] * total / records / 1e6
+        path.unlink()
         rows.append(
             [
                 name,
@@ -237,18 +257,18 @@ def main() -> None:
          *(f"{reader}, us ÷ it" for reader in list(readers)[2:]), "best peer"],
         rows,
     )  # fmt: skip
-    print(
-        "Thousand records a second in one Python thread, median (lowest–highest); a process each, in turn; files in the\n"
-        "page cache. croupier, tf.data and Beam verify both checksums; vahidk's tfrecord and the Python loop\n"
-        "verify none, and vahidk's yields views that the next record overwrites. tf.data uses its own threads as well.\n"
-        "Beam is given the crc32c wheel. Plain payloads are random (155 KB: DeepVariant's); gzip ones are synthetic\n"
-        "clicks, pieces of images, and DeepVariant examples as `croupier.writer` writes them.\n"
-        f"Records: {deepvariant_source()}.\n"
-        "Limit, plain: blocks of read() and C that copies payloads known beforehand into bytes, no checks (155 KB: pread()\n"
-        "of each, one copy instead of two); gzip: isal's\n"
-        "inflate of the file alone, no records; 'CPU' compares processor time. Target: five times each peer at 200 B.\n"
-        "\n"
-        "Bound by the making of Python objects (200 B, 1 KB), by copying (20 KB, 155 KB plain), by inflate (gzip)."
+    note(
+        "Thousand records a second in one Python thread, median (lowest–highest); a process each, in "
+        "turn; files in the page cache. croupier, tf.data and Beam verify both checksums; vahidk's "
+        "tfrecord and the Python loop verify none, and vahidk's yields views that the next record "
+        "overwrites. tf.data uses its own threads as well. Beam is given the crc32c wheel. Plain "
+        "payloads are random (155 KB: DeepVariant's); gzip ones are synthetic clicks, pieces of images, "
+        f"and DeepVariant examples as `croupier.writer` writes them. Records: {deepvariant_source()}. "
+        "Limit, plain: blocks of read() and C that copies payloads known beforehand into bytes, no "
+        "checks (155 KB: pread() of each, one copy instead of two); gzip: isal's inflate of the file "
+        "alone, no records; 'CPU' compares processor time. Target: five times each peer at 200 B.",
+        "Bound by the making of Python objects (200 B, 1 KB), by copying (20 KB, 155 KB plain), by "
+        "inflate (gzip).",
     )
 
 

@@ -4,11 +4,9 @@ set -euo pipefail
 cd "$(dirname "$0")"
 python=../.venv/bin/python
 export TF_CPP_MIN_LOG_LEVEL=3 TF_ENABLE_ONEDNN_OPTS=0
-out=results
-[[ ${1:-} == --quick ]] && out=$(mktemp -d) && trap 'rm -rf "$out"' EXIT
-mkdir -p "$out"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
 for name in scan checksums gzip_write read sweep; do
-  $python "$name.py" "$@" >"$out/$name.md.new"
-  mv "$out/$name.md.new" "$out/$name.md"
-  cat "$out/$name.md"
+  $python "$name.py" "$@" | tee "$scratch/$name.md"
+  [[ ${1:-} == --quick ]] || mv "$scratch/$name.md" results/
 done

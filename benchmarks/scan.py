@@ -6,8 +6,24 @@ import struct
 from pathlib import Path
 
 import numpy as np
-from common import ANY, MIB, Mapped, bare, begin, folder, lengths_walk, noise, number, race, ratio, say, spread
-from common import table, write
+from common import (
+    ANY,
+    MIB,
+    Mapped,
+    bare,
+    begin,
+    folder,
+    lengths_walk,
+    noise,
+    note,
+    number,
+    race,
+    ratio,
+    say,
+    spread,
+    table,
+    write,
+)
 
 from croupier import _kernel
 
@@ -86,18 +102,19 @@ def main() -> None:
          "tfrecord2idx with seek", "tfrecord2idx itself", "Python walk of mmap", "÷ best peer", "a record"],
         rows,
     )  # fmt: skip
-    print(
-        "Million records a second of processor time, median (lowest–highest); lengths vary by a quarter except where all are alike.\n"
-        "croupier checks every length's checksum and bound; nobody else does. The file is in the page cache; croupier,\n"
-        "the bare walks and the Python walk see it mapped; the processor's caches are emptied before each. Target: 0.8 of the bare walk.\n"
-        "\n"
-        "What bounds: where a record begins is known only when the length before it has arrived, so a plain walk waits\n"
-        "for memory once a record (the processor guesses ahead only where all are alike). croupier fetches short records\n"
-        "ahead, and is then bound by the bandwidth of one core; at 100 KB by latency, like anybody."
+    note(
+        "Million records a second of processor time, median (lowest–highest); lengths vary by a quarter "
+        "except where all are alike. croupier checks every length's checksum and bound; nobody else "
+        "does. The file is in the page cache; croupier, the bare walks and the Python walk see it "
+        "mapped; the processor's caches are emptied before each. Target: 0.8 of the bare walk.",
+        "What bounds: where a record begins is known only when the length before it has arrived, so a "
+        "plain walk waits for memory once a record (the processor guesses ahead only where all are "
+        "alike). croupier fetches short records ahead, and is then bound by the bandwidth of one core; "
+        "at 100 KB by latency, like anybody.",
     )
 
 
-def _tfrecord2idx():  # noqa: ANN202
+def _tfrecord2idx():
     """The real one; reads whole payloads to move on."""
     from tfrecord.tools.tfrecord2idx import create_index
 

@@ -8,8 +8,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from common import MIB, begin, click_pages, clicks, deepvariant, folder, framed, image_tiles, noise, race, say, shared_memory
-from common import spread, table, write
+from common import (
+    MIB,
+    begin,
+    click_pages,
+    clicks,
+    deepvariant,
+    folder,
+    framed,
+    image_tiles,
+    noise,
+    race,
+    say,
+    shared_memory,
+    spread,
+    table,
+    write,
+)
 from gzip_write import one_stream
 
 import croupier
@@ -17,6 +32,7 @@ from croupier import frames, writing
 from croupier.codec import deflate, inflate
 
 KIB = 1 << 10
+Job = tuple[Callable[[], object], int]  # what to run, and how many bytes that is
 
 
 @contextmanager
@@ -48,9 +64,8 @@ def size(value: int) -> str:
 
 
 def compare(
-    title: str, module: ModuleType, options: list[dict[str, int]], jobs: dict[str, tuple[Callable[[], object], int]],
-    turns: int,
-) -> None:  # fmt: skip
+    title: str, module: ModuleType, options: list[dict[str, int]], jobs: dict[str, Job], turns: int
+) -> None:
     """A table: a row for each option, a column for each job, MB/s."""
     say(title)
     columns = []
@@ -80,7 +95,7 @@ def main() -> None:
         "418 B gzip": lambda: clicks(scale // 2),
         "155 KB gzip": lambda: deepvariant(scale),
     }
-    reads: dict[str, tuple[Callable[[], object], int]] = {}
+    reads: dict[str, Job] = {}
     for name, make in sources.items():
         payloads = list(make())
         path = write(home / f"{name.replace(' ', '-')}.tfrecord{'.gz' if 'gzip' in name else ''}", payloads)
@@ -88,12 +103,14 @@ def main() -> None:
     blocks = [{"BLOCK": value * KIB} for value in (256, 512, 1024, 2048, 4096)]
     compare("frames.BLOCK", frames, blocks, reads, turns)
     zipped = {name: job for name, job in reads.items() if "gzip" in name}
-    slices = [{"READ": r * KIB, "SLICE": s * KIB} for r in (64, 256, 1024) for s in (8, 16, 32, 64, 128) if s <= r]
+    slices = [
+        {"READ": r * KIB, "SLICE": s * KIB} for r in (64, 256, 1024) for s in (8, 16, 32, 64, 128) if s <= r
+    ]
     compare("inflate.READ, SLICE", inflate, slices, zipped, turns)
 
     deep, click, tiles = list(deepvariant(scale)), list(clicks(scale // 4)), list(image_tiles(scale))
 
-    def job(payloads: list[bytes], level: int, name: str = "out.tfrecord.gz") -> tuple[Callable[[], object], int]:
+    def job(payloads: list[bytes], level: int, name: str = "out.tfrecord.gz") -> Job:
         def run() -> None:
             with croupier.writer(memory / name, level=level, overwrite=True) as out:
                 out.write_many(payloads)
@@ -113,7 +130,12 @@ def main() -> None:
 
     say("fragments")
     rows = []
-    kinds = {"418 B": click, "20 KB clicks": list(click_pages(scale // 4)), "20 KB tiles": tiles, "155 KB": deep}
+    kinds = {
+        "418 B": click,
+        "20 KB clicks": list(click_pages(scale // 4)),
+        "20 KB tiles": tiles,
+        "155 KB": deep,
+    }
     for level in (1, 5):
         whole = {name: one_stream(memoryview(framed(payloads)), level) for name, payloads in kinds.items()}
         for large, group in ((16, 128), (16, 256), (16, 512), (32, 256), (64, 256), (128, 256), (128, 512)):

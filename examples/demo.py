@@ -36,7 +36,6 @@ def main() -> None:
     samples = [pileup(number, rng) for number in range(60)]
     folder = Path(tempfile.mkdtemp(prefix="croupier-demo-"))
 
-
     os.chdir(folder)
     print(f"Writing {RECORDS:,} records of {len(samples[0]) / 1e3:.0f} KB as 4 shards of seekable gzip ...")
     began = time.monotonic()
@@ -48,8 +47,10 @@ def main() -> None:
     raw = sum(shard["payload_bytes"] for shard in out.receipt["shards"])
     packed = sum(shard["file_bytes"] for shard in out.receipt["shards"])
     print(
-        f"{raw / 1e6:.0f} MB became {packed / 1e6:.0f} MB in {seconds:.1f} s ({raw / seconds / 1e6:.0f} MB/s); "
-        f"nothing was visible before all four were complete.\nReceipt: fingerprint {out.receipt['out']['fingerprint']}"
+        f"{raw / 1e6:.0f} MB became {packed / 1e6:.0f} MB in {seconds:.1f} s "
+        f"({raw / seconds / 1e6:.0f} MB/s); nothing was visible before all four were complete.\n"
+        f"Receipt: {out.receipt['out']['records']:,} records, "
+        f"fingerprint {out.receipt['out']['fingerprint']}"
     )
     run("croupier show data/train-00000-of-00004.tfrecord.gz --head 4")
     run("croupier verify data/")
@@ -58,10 +59,12 @@ def main() -> None:
     with croupier.writer("broken.tfrecord") as plain:
         plain.write_many(croupier.read("data/train-00000-of-00004.tfrecord.gz"))
     content = bytearray(Path("broken.tfrecord").read_bytes())
-    content[len(content) // 2] ^= 0x10
+    content[len(content) // 2 + 5000] ^= 0x10
     Path("broken.tfrecord").write_bytes(content)
     code = run("croupier verify broken.tfrecord")
-    saved = sum(1 for _ in croupier.read("broken.tfrecord", on_corrupt="salvage", on_damage=lambda damage: None))
+    saved = sum(
+        1 for _ in croupier.read("broken.tfrecord", on_corrupt="salvage", on_damage=lambda damage: None)
+    )
     print(f"(exit code {code})\n\non_corrupt='salvage' still reads {saved} of {plain.records} records.")
     shutil.rmtree(folder)
 

@@ -72,7 +72,9 @@ def seeds(rng: random.Random) -> list[tuple[bytes, Compression]]:
     text = bytes(rng.choice(b"ACGT\n") for _ in range(3000))
     noise = rng.randbytes(700)
     flushed = zlib.compressobj(6, zlib.DEFLATED, 31)
-    parts = b"".join(flushed.compress(text[i : i + 500]) + flushed.flush(zlib.Z_FULL_FLUSH) for i in range(0, 3000, 500))
+    parts = b"".join(
+        flushed.compress(text[i : i + 500]) + flushed.flush(zlib.Z_FULL_FLUSH) for i in range(0, 3000, 500)
+    )
     stored = zlib.compressobj(0, zlib.DEFLATED, 31)
     gz = [
         gzip.compress(text, 6, mtime=0),
@@ -80,7 +82,10 @@ def seeds(rng: random.Random) -> list[tuple[bytes, Compression]]:
         gzip.compress(text, 9) + bytes(600),
         parts + flushed.flush(),
         stored.compress(noise) + stored.flush(),
-        b"\x1f\x8b\x08\x1c" + bytes(6) + b"\x06\x00BC\x02\x00\x10\x00name\x00comment\x00" + gzip.compress(text)[10:],
+        b"\x1f\x8b\x08\x1c"
+        + bytes(6)
+        + b"\x06\x00BC\x02\x00\x10\x00name\x00comment\x00"
+        + gzip.compress(text)[10:],
     ]
     return [(item, Compression.GZIP) for item in gz] + [
         (zlib.compress(text), Compression.ZLIB),
@@ -118,7 +123,9 @@ def differ(content: bytes, compression: Compression, rng: random.Random) -> bool
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)

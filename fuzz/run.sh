@@ -25,3 +25,5 @@ for target in scan resync; do
   "$program" -seconds="$left" -seed="$seed" -keep="build/fuzz/$target-crash" "tests/corpus/$target"
   rm "build/fuzz/$target-crash"
 done
+echo "gzip_read: against zlib, $seconds s, seed $seed"
+"${PYTHON:-python3}" fuzz/gzip_read.py --seconds "$seconds" --seed "$seed"

@@ -104,7 +104,11 @@ def test_verify_lists_damage_and_ends_with_1(command, data):
     assert "bytes 1160 to 1164, after record 7: the file ends 4 bytes into a record's header" in ran.out
     report = json.loads(command("verify", broken, "--json").out)
     assert (report["ok"], report["records"], report["damaged_ranges"]) == (False, 8, 3)
-    assert [(item["begin"], item["end"]) for item in report["damage"]] == [(348, 464), (812, 928), (1160, 1164)]
+    assert [(item["begin"], item["end"]) for item in report["damage"]] == [
+        (348, 464),
+        (812, 928),
+        (1160, 1164),
+    ]
 
 
 def test_verify_of_what_is_no_tfrecord_says_what_it_looks_like(command, tmp_path):

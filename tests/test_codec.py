@@ -1,9 +1,9 @@
 """Files: told apart by content, read whole or refused, written the same every time.
 
-Proves, on files made here with the standard library and with tests/oracle.py: no bit and no byte of a file can
-be lost or changed without an error, whatever its compression; what each `on_corrupt` word gives back is exactly
-what a simple oracle says; a hostile file costs neither memory nor time; the writer's bytes depend on the
-records and the settings alone, and any fragment of its gzip can be decompressed without the ones before it.
+Proves, on files made here with the standard library and with tests/oracle.py: no bit and no byte of a file
+can be lost or changed without an error, whatever its compression; what each `on_corrupt` word gives back is
+exactly what a simple oracle says; a hostile file costs neither memory nor time; the writer's bytes depend on
+the records and the settings alone, and any fragment of its gzip decompresses without the ones before it.
 """
 
 import gzip
@@ -21,12 +21,12 @@ import zlib
 from itertools import accumulate, pairwise
 
 import numpy as np
-import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import croupier
+import oracle
 from croupier import _kernel, frames
 from croupier.codec import deflate, inflate
 from croupier.codec.detect import Compression, detect
@@ -81,7 +81,9 @@ def bgzip(data, size=0xFF00):
         part = data[at : at + size]
         body = zlib.compressobj(6, zlib.DEFLATED, -15)
         raw = body.compress(part) + body.flush()
-        head = b"\x1f\x8b\x08\x04" + bytes(4) + b"\x00\xff" + struct.pack("<H2sHH", 6, b"BC", 2, len(raw) + 25)
+        head = (
+            b"\x1f\x8b\x08\x04" + bytes(4) + b"\x00\xff" + struct.pack("<H2sHH", 6, b"BC", 2, len(raw) + 25)
+        )
         out += head + raw + struct.pack("<II", zlib.crc32(part), len(part))
     return out + BGZIP_EOF
 
@@ -187,7 +189,9 @@ def test_zero_records_in_every_form(tmp_path):
         read_back(save(tmp_path, data), [])
 
 
-@given(st.lists(st.binary(max_size=400), max_size=4), st.integers(0, 9), st.integers(9, 15), st.integers(0, 4))
+@given(
+    st.lists(st.binary(max_size=400), max_size=4), st.integers(0, 9), st.integers(9, 15), st.integers(0, 4)
+)
 @settings(max_examples=200)
 def test_zlib_is_known_by_content(payloads, level, window, strategy):
     stream = zlib.compressobj(level, zlib.DEFLATED, window, 8, strategy)
@@ -257,7 +261,9 @@ GOOD = {
     "empty first": lambda d: EMPTY + gzip.compress(d),
     "empty between": lambda d: EMPTY.join(map(gzip.compress, cut_at_random(d, 3, 9))),
     "empty last": lambda d: gzip.compress(d) + EMPTY * 2,
-    "empty everywhere": lambda d: EMPTY * 3 + (EMPTY * 5).join(map(gzip.compress, cut_at_random(d, 4, 9))) + EMPTY,
+    "empty everywhere": lambda d: (
+        EMPTY * 3 + (EMPTY * 5).join(map(gzip.compress, cut_at_random(d, 4, 9))) + EMPTY
+    ),
     "bgzip": bgzip,
     "bgzip, two files": lambda d: bgzip(d[:100_000]) + bgzip(d[100_000:]),
     "tiny members": lambda d: b"".join(member(d[i : i + 100]) for i in range(0, len(d), 100)),
@@ -265,14 +271,16 @@ GOOD = {
     "full flushes": lambda d: flushed(d, zlib.Z_FULL_FLUSH, 30),
     "partial flushes": lambda d: flushed(d, zlib.Z_PARTIAL_FLUSH, 30),
     "fixed codes": lambda d: flushed(d, zlib.Z_SYNC_FLUSH, 30, level=1),
-    "headers with everything": lambda d: named_member(d[:999], b"n" * 400_000, b"c" * 9) + named_member(d[999:], b"", b""),
+    "headers with everything": lambda d: (
+        named_member(d[:999], b"n" * 400_000, b"c" * 9) + named_member(d[999:], b"", b"")
+    ),
     "zlib": zlib.compress,
     "zlib, stored": lambda d: zlib.compress(d, 0),
     "zlib, flushes": lambda d: flushed(d, zlib.Z_FULL_FLUSH, 30, bits=15),
     "zlib, small window": lambda d: flushed(d, zlib.Z_SYNC_FLUSH, 3, bits=9),
     "zlib twice": lambda d: zlib.compress(d[:60_000]) + zlib.compress(d[60_000:]),
     "zlib, many": lambda d: b"".join(map(zlib.compress, cut_at_random(d, 6, 30))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("form", GOOD)
@@ -303,7 +311,9 @@ def test_zeros_after_the_data_are_padding(tmp_path, zeros, compress):
     assert error.offset == len(data) + zeros
 
 
-@pytest.mark.parametrize("garbage", [b"\x01", b"\x1f\x8b\x07", b"hello world", b"\x1f", b"\x1f\x8b", b"\x1f\x8b\x08"])
+@pytest.mark.parametrize(
+    "garbage", [b"\x01", b"\x1f\x8b\x07", b"hello world", b"\x1f", b"\x1f\x8b", b"\x1f\x8b\x08"]
+)
 @pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
 def test_garbage_after_the_data_is_an_error(tmp_path, garbage, compress):
     payloads = text(10, 100, 3_000)
@@ -399,11 +409,11 @@ def test_member_ends_on_every_byte_around_the_readers_edges(tmp_path, edge):
             assert outcome(path) == (payloads, None), (end, middle)
 
 
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize(("room", "piece"), [(3, 1), (4, 3), (16, 16), (64, 16), (100, 7)])
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("room", "piece"), [(10, 1), (11, 3), (16, 16), (64, 16), (100, 7)])
 def test_tiny_buffers_change_nothing(monkeypatch, room, piece):
-    """With buffers of a few bytes every position is an edge."""
-    monkeypatch.setattr(inflate, "READ", 1 << 16)
+    """With buffers of a few bytes every position is an edge; the fixed part of a gzip header needs ten."""
+    monkeypatch.setattr(inflate, "READ", room)
     monkeypatch.setattr(inflate, "SLICE", piece)
     monkeypatch.setattr(frames, "BLOCK", 64)
     payloads = text(13, 0, 1, 30, 400, 0, 2, 3_000, 17)
@@ -452,13 +462,13 @@ FORMS = {
 }
 
 # Bits of a gzip header that say nothing about the data: FTEXT, the time, extra flags, operating system.
-# RFC 1952 wants an error for the reserved flags 5, 6 and 7; the other four announce fields that are not there.
+# RFC 1952 wants an error for the reserved flags 5, 6 and 7; the other four announce fields.
 FREE_HEADER_BITS = {3 * 8 + 0} | set(range(4 * 8, 10 * 8))
 
 
 def dead_bits(kind, whole):
-    """Bits that may flip: those of the header above, and those of the deflate stream that the standard library,
-    too, decodes to the very same data (padding to a byte's end; the length of a code that is never used)."""
+    """Bits that may flip: those of the header above, and those of the deflate stream where the standard
+    library, too, decodes the very same data (padding to a byte's end, a code that is never used)."""
     if kind == "plain":
         return set()
     head, bits = (10, 31) if kind.startswith("gzip") else (2, 15)
@@ -558,7 +568,9 @@ def simple(data, policy, limit=frames.MAX_RECORD):
     got, ranges, at = [], [], 0
 
     def header_at(i):
-        return i + 12 <= len(data) and struct.unpack_from("<I", data, i + 8)[0] == _kernel.masked_crc32c(data[i : i + 8])
+        return i + 12 <= len(data) and struct.unpack_from("<I", data, i + 8)[0] == _kernel.masked_crc32c(
+            data[i : i + 8]
+        )
 
     def end_of(i):
         return i + 16 + int.from_bytes(data[i : i + 8], "little")
@@ -585,7 +597,11 @@ def simple(data, policy, limit=frames.MAX_RECORD):
         begin = at
         if policy == "salvage":
             chained = allowed(at) and not torn and (end_of(at) == len(data) or header_at(end_of(at)))
-            at = end_of(at) if chained else next((i for i in range(at + 1, len(data)) if whole_at(i)), len(data))
+            at = (
+                end_of(at)
+                if chained
+                else next((i for i in range(at + 1, len(data)) if whole_at(i)), len(data))
+            )
         else:
             at = min(end_of(at), len(data)) if headed and not torn else len(data)
         ranges.append((begin, at))
@@ -620,7 +636,10 @@ def test_the_report_is_exact(tmp_path):
     damage = []
     got = list(croupier.read(path, "skip", on_damage=damage.append))
     assert got == [payloads[0], payloads[2], payloads[3]]
-    assert [(d.begin, d.end, d.record, d.inflated) for d in damage] == [(36, 72, 1, False), (144, 216, 3, False)]
+    assert [(d.begin, d.end, d.record, d.inflated) for d in damage] == [
+        (36, 72, 1, False),
+        (144, 216, 3, False),
+    ]
     damage.clear()
     assert list(croupier.read(path, "salvage", on_damage=damage.append)) == [*got, payloads[5]]
     assert [(d.begin, d.end) for d in damage] == [(36, 72), (144, 180)]
@@ -652,7 +671,9 @@ edits = st.lists(
 
 def apply_edits(data, spans, plan):
     """(damaged data, numbers of the records that no edit touched)."""
-    spots = sorted({int(place * (len(data) - 1)): (kind, size, rng) for kind, place, size, rng in plan}.items())
+    spots = sorted(
+        {int(place * (len(data) - 1)): (kind, size, rng) for kind, place, size, rng in plan}.items()
+    )
     out, at, untouched = b"", 0, set(range(len(spans)))
 
     def touch(begin, end):
@@ -695,7 +716,11 @@ def test_salvage_of_several_damages(sizes, plan, block, step, piped, seed):
             patch.setattr(frames, "BLOCK", block)
             damage, got, raised = [], [], False
             reader = FrameReader(
-                Slow(damaged, step), "x", size=None if piped else len(damaged), on_corrupt=policy, on_damage=damage.append
+                Slow(damaged, step),
+                "x",
+                size=None if piped else len(damaged),
+                on_corrupt=policy,
+                on_damage=damage.append,
             )
             try:
                 for one in reader:
@@ -706,10 +731,12 @@ def test_salvage_of_several_damages(sizes, plan, block, step, piped, seed):
         assert (got, ranges, raised) == simple(damaged, policy)
         if not raised:
             assert sum(len(p) + 16 for p in got) + sum(end - begin for begin, end in ranges) == len(damaged)
-    # The last one was salvage: nothing invented, and nothing lost that was whole, except inside a record whose
+    # The last one was salvage: nothing invented, and nothing whole lost, except inside a record whose
     # header is right and whose end meets the next header, although something else now stands between them.
     assert all(payload in true_order for payload in got)
-    inside = {i for begin, end in ranges for i in untouched if _frame_within(payloads[i], damaged, begin, end)}
+    inside = {
+        i for begin, end in ranges for i in untouched if _frame_within(payloads[i], damaged, begin, end)
+    }
     chained = [d for d in damage if "payload" in d.reason]
     lost = untouched - {i for i in untouched if payloads[i] in got}
     assert lost <= inside
@@ -739,9 +766,10 @@ def test_record_limits(tmp_path):
         for policy in POLICIES:
             expected = simple(data, policy, limit)
             assert passed_over(save(tmp_path, data), policy, max_record_bytes=limit) == expected
-    got, error = outcome(save(tmp_path, gzip.compress(data)), max_record_bytes=50)
+    _, error = outcome(save(tmp_path, gzip.compress(data)), max_record_bytes=50)
     assert isinstance(error, croupier.RecordTooLargeError)
-    assert (error.record, error.offset, error.inflated, error.found, error.expected) == (1, 26, True, 100, 50)
+    assert (error.record, error.offset, error.inflated) == (1, 26, True)
+    assert (error.found, error.expected) == (100, 50)
 
 
 @pytest.mark.parametrize("kind", ["gzip by croupier", "gzip by python", "zlib by croupier"])
@@ -843,10 +871,9 @@ for path in paths:
     with open(path, "rb") as file:
         data = file.read()
     read_end, write_end = os.pipe()
-    feeder = threading.Thread(target=lambda end, data: (os.write(end, data), os.close(end)), args=(write_end, data))
-    feeder.start()
+    os.write(write_end, data)
+    os.close(write_end)
     print(*kind_of(f"/dev/fd/{read_end}"))
-    feeder.join()
     os.close(read_end)
     list(croupier.verify(path))
 """
@@ -888,7 +915,8 @@ def test_a_gigabyte_of_zeros_streams(tmp_path):
         """
 for policy in ("fail", "salvage"):
     try:
-        print(sum(1 for _ in croupier.read(paths[0], policy, on_damage=lambda damage: print(damage.begin, damage.end))))
+        records = croupier.read(paths[0], policy, on_damage=lambda damage: print(damage.begin, damage.end))
+        print(sum(1 for _ in records))
     except croupier.HeaderError:
         print("HeaderError")
 print(sum(1 for _ in croupier.read(paths[1])))
@@ -920,7 +948,9 @@ def test_standard_input_one_byte_at_a_time(tmp_path, kind):
     data = FORMS[kind](tmp_path)
     for content, code in ((data, 0), (data[:-1], 1), (b"", 0)):
         argv = [sys.executable, "-m", "croupier", "show", "-", "--raw", "--head", "99"]
-        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
             feed(process, content, 1, 0.0002)
             out, err = process.stdout.read(), process.stderr.read()
         assert process.returncode == code, err
@@ -1172,7 +1202,14 @@ def test_what_is_no_payload_is_refused(tmp_path, wrong, many):
 
 
 def test_lists_globs_and_folders(tmp_path):
-    names = ["b.tfrecord", "a.tfrecord.gz", "c.tfrecord-00000-of-00001", ".hidden.tfrecord", "notes.txt", "d.tfrec"]
+    names = [
+        "b.tfrecord",
+        "a.tfrecord.gz",
+        "c.tfrecord-00000-of-00001",
+        ".hidden.tfrecord",
+        "notes.txt",
+        "d.tfrec",
+    ]
     for name in names:
         save(tmp_path, frame(name.encode()), name)
     (tmp_path / "sub.tfrecord").mkdir()
@@ -1189,7 +1226,11 @@ def test_lists_globs_and_folders(tmp_path):
     assert read(f"{tmp_path}/*") == sorted([*whole, "notes.txt"])
     assert read(f"{tmp_path}/*.tfrec*") == whole
     assert read(f"{tmp_path}/**/deep*") == ["deep"]
-    assert read(tmp_path / "d.tfrec", f"{tmp_path}/[ab]*", tmp_path / "d.tfrec") == ["d.tfrec", *whole[:2], "d.tfrec"]
+    assert read(tmp_path / "d.tfrec", f"{tmp_path}/[ab]*", tmp_path / "d.tfrec") == [
+        "d.tfrec",
+        *whole[:2],
+        "d.tfrec",
+    ]
     assert read(tmp_path / ".hidden.tfrecord") == [".hidden.tfrecord"]
     bracket = save(tmp_path, frame(b"bracket"), "e[1].tfrecord")
     assert read(bracket) == ["bracket"]
@@ -1230,7 +1271,10 @@ def test_files_are_opened_one_at_a_time_and_closed(tmp_path):
 
 def test_the_error_says_where(tmp_path):
     data = framed(text(39, 100, 100, 100))
-    good, bad = save(tmp_path, data, "1.tfrecord"), save(tmp_path, gzip.compress(flip(data, 8 * 250)), "2.tfrecord")
+    good, bad = (
+        save(tmp_path, data, "1.tfrecord"),
+        save(tmp_path, gzip.compress(flip(data, 8 * 250)), "2.tfrecord"),
+    )
     got, error = outcome_of_each([good, bad])
     assert len(got) == 5
     assert (error.path, error.record, error.offset, error.inflated) == (str(bad), 2, 232, True)
@@ -1249,4 +1293,10 @@ def test_show_gives_payloads_as_they_are(tmp_path, command):
         (number, TEN_EDGES[number], len(payload)) for number, payload in enumerate(TEN)
     ]
     assert command("show", path, "--record", 10).code == 2
-    assert io.StringIO(command("show", path).out).readline().split() == ["record", "byte", "size", "first", "bytes"]
+    assert io.StringIO(command("show", path).out).readline().split() == [
+        "record",
+        "byte",
+        "size",
+        "first",
+        "bytes",
+    ]

@@ -39,7 +39,9 @@ def test_help_is_quick_and_has_examples():
         times = []
         for _ in range(7):
             began = time.perf_counter()
-            done = subprocess.run([*COMMAND, *arguments, "--help"], capture_output=True, text=True, check=True)
+            done = subprocess.run(
+                [*COMMAND, *arguments, "--help"], capture_output=True, text=True, check=True
+            )
             times.append(time.perf_counter() - began)
         assert "Examples:" in done.stdout
         if not os.environ.get("CROUPIER_EXPECT"):  # sanitizers are slow to start
@@ -104,7 +106,9 @@ def test_rooms_import_downwards_only():
             modules = []
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("croupier"):
                 names = [alias.name for alias in node.names]
-                modules = [f"croupier.{name}" for name in names] if node.module == "croupier" else [node.module]
+                modules = (
+                    [f"croupier.{name}" for name in names] if node.module == "croupier" else [node.module]
+                )
             for module in modules:
                 target = module.split(".")[1]
                 if target in floor and target != room:

@@ -25,7 +25,7 @@ import croupier
 from croupier import _kernel
 from croupier.codec.deflate import SeekableGzip
 from croupier.codec.detect import Compression
-from croupier.codec.tensorflow import delivered_bytes
+from croupier.codec.tensorflow import replay
 
 # One worker of pytest-xdist for all of it: TensorFlow takes seconds and 600 MB to import.
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("tensorflow")]
@@ -114,18 +114,6 @@ def read_by_tensorflow(tf, path, compression):
     """(records, whether it ended with an error), by the reader behind tf.data, without a graph."""
     from tensorflow.python.lib.io import _pywrap_record_io
 
-    got = []
-    try:
-        got.extend(_pywrap_record_io.RecordIterator(str(path), compression))
-    except tf.errors.DataLossError:
-        return got, True
-    return got, False
-
-
-def each_by_tensorflow(tf, path, compression):
-    """As above, keeping what came before an error."""
-    from tensorflow.python.lib.io import _pywrap_record_io
-
     got, records = [], _pywrap_record_io.RecordIterator(str(path), compression)
     try:
         for payload in records:
@@ -161,7 +149,7 @@ def agree(tf, beam, tmp_path, seeds):
         payloads = payloads_of(seed)
         compression = ["", "GZIP", "ZLIB"][seed % 3]
         path = write(tmp_path / f"{seed}-{NAMES[compression]}", payloads, level=1 + seed % 9)
-        assert each_by_tensorflow(tf, path, compression) == (payloads, False), seed
+        assert read_by_tensorflow(tf, path, compression) == (payloads, False), seed
         if seed % 5 == 0:
             assert read_by_tf_data(tf, path, compression) == payloads
         if seed % 4 == 0:
@@ -215,7 +203,7 @@ def test_large_records_travel(tf, beam, tmp_path):
     payloads = [b"", noise(1, 5_000_000)[0], bytes(20_000_000), b"x"]
     for compression, name in NAMES.items():
         path = write(tmp_path / name, payloads, level=1)
-        assert each_by_tensorflow(tf, path, compression) == (payloads, False)
+        assert read_by_tensorflow(tf, path, compression) == (payloads, False)
         assert read_by_beam(beam, path, compression) == payloads
 
 
@@ -232,7 +220,11 @@ def test_a_beam_pipeline_reads_and_writes(beam, tmp_path):
         records = pipeline | beam.io.ReadFromTFRecord(f"{tmp_path}/in-*.gz", coder=coder)
         assert_that(records, equal_to(payloads))
         written = records | beam.io.WriteToTFRecord(
-            f"{tmp_path}/out", coder=coder, file_name_suffix=".gz", num_shards=2, compression_type=CompressionTypes.GZIP
+            f"{tmp_path}/out",
+            coder=coder,
+            file_name_suffix=".gz",
+            num_shards=2,
+            compression_type=CompressionTypes.GZIP,
         )
         assert written is not None
     assert sorted(croupier.read(f"{tmp_path}/out*.gz")) == payloads
@@ -270,7 +262,7 @@ def test_fragments_end_on_every_byte_around_tensorflows_edges(tf, tmp_path, leve
                 path = write(tmp_path / "x.gz", payloads, level=level)
                 data = path.read_bytes()
                 assert data[edge + off - 4 : edge + off] == b"\x00\x00\xff\xff"
-                assert each_by_tensorflow(tf, path, "GZIP") == (payloads, False), (edge, off)
+                assert read_by_tensorflow(tf, path, "GZIP") == (payloads, False), (edge, off)
                 assert gzip.decompress(data) == framed(payloads)
     assert hit >= 50  # of 58
 
@@ -281,7 +273,7 @@ def test_the_end_of_the_file_on_every_byte_around_tensorflows_edges(tf, tmp_path
         payload = payload_for(5, EDGE + off, 10, source + source)
         path = write(tmp_path / "x.gz", [payload])
         assert path.stat().st_size == EDGE + off + 10
-        assert each_by_tensorflow(tf, path, "GZIP") == ([payload], False), off
+        assert read_by_tensorflow(tf, path, "GZIP") == ([payload], False), off
 
 
 # What we read
@@ -326,7 +318,7 @@ def test_real_files(tf, shared_data):
         got = list(croupier.read(path))
         assert got
         assert framed(got) == (gzip.decompress(packed) if zipped else packed)
-        assert each_by_tensorflow(tf, path, "GZIP" if zipped else "") == (got, False)
+        assert read_by_tensorflow(tf, path, "GZIP" if zipped else "") == (got, False)
         (report,) = croupier.verify(path)
         assert (report.ok, report.records, report.warnings) == (True, len(got), [])
         assert report.compression == ("gzip" if zipped else "none")
@@ -334,31 +326,59 @@ def test_real_files(tf, shared_data):
 
 # What verify says of TensorFlow
 
-SILENT = re.compile(r"TensorFlow silently stops after ([\d,]+) of ([\d,]+) records")
+STOPS = re.compile(r"TensorFlow .*after ([\d,]+) of ([\d,]+) records")
 
 
 def check_prediction(tf, path, payloads, compression="GZIP"):
-    """Whether TensorFlow read everything; fails unless verify said exactly what it does.
+    """Whether TensorFlow read everything; fails unless verify warns just then, with the right numbers.
 
-    TensorFlow gives the records that end within what its decompressor delivers. It then ends silently, unless
-    it stands in a payload, or the codec refused the bytes: then it raises DataLossError, and verify must not
-    call that silent.
+    TensorFlow gives the records that end within what its decompressor delivers.
     """
-    got, raised = each_by_tensorflow(tf, path, compression)
+    got, raised = read_by_tensorflow(tf, path, compression)
     assert got == payloads[: len(got)]
     (report,) = croupier.verify(path)
     assert report.ok
     assert report.records == len(payloads)
-    silent = [match for text in report.warnings if (match := SILENT.search(text))]
-    delivered = delivered_bytes(str(path), Compression.GZIP if compression == "GZIP" else Compression.ZLIB)
-    edges = edges_of(payloads)
-    assert sum(edge <= delivered for edge in edges[1:]) == len(got), "delivered_bytes is wrong"
-    assert len(silent) == (len(got) < len(payloads) and not raised), (report.warnings, len(got), raised)
-    for match in silent:
-        assert [int(number.replace(",", "")) for number in match.groups()] == [len(got), len(payloads)]
-    loud = [text for text in report.warnings if "DataLossError" in text]
-    assert bool(loud) == raised, (report.warnings, len(got), raised)
-    return len(got) == len(payloads) and not raised
+    kind = Compression.GZIP if compression == "GZIP" else Compression.ZLIB
+    delivered, edges = replay(str(path), kind), edges_of(payloads)
+    assert sum(edge <= delivered.size for edge in edges[1:]) == len(got), "the replay is wrong"
+    assert raised or not delivered.refused
+    whole = len(got) == len(payloads) and not raised
+    assert bool(report.warnings) != whole, (report.warnings, len(got), raised)
+    if len(got) < len(payloads):
+        numbers = [STOPS.search(text).groups() for text in report.warnings if STOPS.search(text)]
+        assert numbers == [(f"{len(got):,}", f"{len(payloads):,}")], report.warnings
+    return whole
+
+
+def check_words(tf, path, compression="GZIP"):
+    """It ends silently, unless it stands in a payload or refuses what follows: then it raises."""
+    got, raised = read_by_tensorflow(tf, path, compression)
+    (report,) = croupier.verify(path)
+    said = " ".join(report.warnings)
+    lost = len(got) < report.records
+    assert ("silently" in said, "DataLossError" in said) == (lost and not raised, raised), (
+        said,
+        len(got),
+        raised,
+    )
+    return raised
+
+
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+def test_losses_are_called_silent_only_where_they_are(tf, tmp_path, compression):
+    """A stop at every byte of a record: in its header TensorFlow ends silently, in its payload it raises."""
+    payloads = noise(11, *[20] * 6)
+    data, compress, gap = framed(payloads), gzip.compress, EMPTY
+    if compression == "ZLIB":
+        compress, gap = zlib.compress, b""
+    raised = {}
+    for cut in range(72, 109):
+        path = tmp_path / "x"
+        path.write_bytes(compress(data[:cut]) + gap + compress(data[cut:]))
+        assert not check_prediction(tf, path, payloads, compression)
+        raised[cut - 72] = check_words(tf, path, compression)
+    assert [at for at, loud in raised.items() if loud] == list(range(12, 36))
 
 
 def records(seed, total, size=60):
@@ -370,7 +390,9 @@ def split(data, at):
     return [data[a:b] for a, b in pairwise([0, *at, len(data)])]
 
 
-@pytest.mark.parametrize("rest", ["records", "two members", "an empty member", "nothing", "more than a buffer"])
+@pytest.mark.parametrize(
+    "rest", ["records", "two members", "an empty member", "nothing", "more than a buffer"]
+)
 @pytest.mark.parametrize("edge", [EDGE, 2 * EDGE])
 def test_trailers_across_tensorflows_edges(tf, tmp_path, rest, edge):
     """With 1 to 8 of a trailer's bytes behind the edge, TensorFlow loses what follows in the last buffer."""
@@ -380,7 +402,11 @@ def test_trailers_across_tensorflows_edges(tf, tmp_path, rest, edge):
     if rest in ("nothing", "an empty member"):
         two = []
     data, more = framed(one), framed(two)
-    tails = {"nothing": b"", "an empty member": EMPTY, "two members": member(more[:9_000]) + member(more[9_000:])}
+    tails = {
+        "nothing": b"",
+        "an empty member": EMPTY,
+        "two members": member(more[:9_000]) + member(more[9_000:]),
+    }
     unpadded = len(member(data, level=0))
     lost = set()
     for cut in range(-2, 14):
@@ -424,10 +450,13 @@ def test_bgzip_files_that_were_concatenated(tf, tmp_path):
     losses = 0
     for number in range(40):
         rng = random.Random(number)
-        parts = [records(rng.random(), rng.choice([500, 40_000, 200_000, 300_000])) for _ in range(rng.randrange(1, 5))]
+        parts = [
+            records(rng.random(), rng.choice([500, 40_000, 200_000, 300_000]))
+            for _ in range(rng.randrange(1, 5))
+        ]
         path = tmp_path / "x.gz"
         path.write_bytes(b"".join(bgzip(framed(part)) for part in parts))
-        losses += not check_prediction(tf, path, sum(parts, []))
+        losses += not check_prediction(tf, path, [payload for part in parts for payload in part])
     assert losses > 10
 
 
@@ -477,14 +506,16 @@ def test_thousands_of_random_files_of_small_members(tf, tmp_path):
 
 @pytest.mark.parametrize("compressible", [True, False])
 def test_members_that_fill_tensorflows_output(tf, tmp_path, compressible):
-    """Raw data of exactly 256 KiB, or a multiple, or a byte beside it: the call that ends a member may give nothing."""
+    """Raw data of 256 KiB, a multiple, or a byte beside it: the call that ends a member may give nothing."""
     for number, (times, off, pieces) in enumerate(
         (times, off, pieces) for times in (1, 2, 4) for off in (-1, 0, 1, 2, 258) for pieces in (2, 3)
     ):
         size = (times * EDGE + off) * pieces + 7_000
         payloads = [bytes(60)] * (size // 76) if compressible else records(number, size)
         data = framed(payloads)
-        cuts = [(times * EDGE + off) * i for i in range(1, pieces + 1) if (times * EDGE + off) * i < len(data)]
+        cuts = [
+            (times * EDGE + off) * i for i in range(1, pieces + 1) if (times * EDGE + off) * i < len(data)
+        ]
         for level in (0, 1, 9):
             path = tmp_path / "x.gz"
             path.write_bytes(b"".join(member(part, level=level) for part in split(data, cuts)))
@@ -506,6 +537,7 @@ def test_zeros_after_and_between(tf, tmp_path, compression, size):
             path = tmp_path / "x"
             path.write_bytes(packed)
             check_prediction(tf, path, payloads, compression)
+            check_words(tf, path, compression)
 
 
 @pytest.mark.parametrize("flags", [8, 16, 24, 4, 12, 2, 30])

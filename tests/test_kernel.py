@@ -132,7 +132,9 @@ def test_scan_of_good_frames(payloads, rest, room, check):
     assert scan(data, 0, len(edges))[0] == edges
 
 
-@given(payload_lists, st.lists(st.tuples(numbers, st.integers(0, 255)), max_size=4), numbers, st.integers(0, 300))
+@given(
+    payload_lists, st.lists(st.tuples(numbers, st.integers(0, 255)), max_size=4), numbers, st.integers(0, 300)
+)
 @quick
 def test_scan_of_damaged_frames(payloads, damage, start, limit):
     data = bytearray(framed(payloads)[0] or b"\0")
@@ -163,7 +165,9 @@ def test_every_flipped_bit_is_found():
         header = bit // 8 - edges[broken] < 12
         expected = kernel.BAD_HEADER if header else kernel.BAD_PAYLOAD
         assert scan(bad) == (edges[: broken + 1], expected)
-        assert scan(bad, payloads=False) == ((edges[: broken + 1], expected) if header else (edges, kernel.PARTIAL))
+        assert scan(bad, payloads=False) == (
+            (edges[: broken + 1], expected) if header else (edges, kernel.PARTIAL)
+        )
 
 
 def test_every_truncation():
@@ -220,7 +224,12 @@ def test_check_payloads_in_threads(threads):
         assert kernel.check_payloads(bad, edges, threads) == min(places)
 
 
-@given(payload_lists, st.binary(max_size=30), st.lists(st.tuples(numbers, st.integers(0, 255)), max_size=4), numbers)
+@given(
+    payload_lists,
+    st.binary(max_size=30),
+    st.lists(st.tuples(numbers, st.integers(0, 255)), max_size=4),
+    numbers,
+)
 @quick
 def test_resync(payloads, junk, damage, start):
     data = bytearray(junk + framed(payloads)[0] or b"\0")
@@ -313,7 +322,9 @@ def test_scatter(payloads, data):
     source, edges = framed(payloads)
     places = data.draw(st.lists(st.integers(0, 1200), min_size=2, max_size=8).map(sorted))
     cursors, limits = places[0:-1:2], places[1::2]
-    bucket = data.draw(st.lists(st.integers(0, len(cursors) - 1), min_size=len(payloads), max_size=len(payloads)))
+    bucket = data.draw(
+        st.lists(st.integers(0, len(cursors) - 1), min_size=len(payloads), max_size=len(payloads))
+    )
     first = data.draw(st.integers(0, len(payloads)))
     before = b"\xee" * 1200
     out, moved = bytearray(before), u64(cursors)
@@ -422,7 +433,14 @@ def calls():
         ("resync", dict(buffer=GOOD, start=0, limit=99)),
         (
             "gather",
-            dict(source=GOOD, bounds=EDGES, index=u64([1, 0]), out=bytearray(60), out_bounds=u64([0] * 3), threads=1),
+            dict(
+                source=GOOD,
+                bounds=EDGES,
+                index=u64([1, 0]),
+                out=bytearray(60),
+                out_bounds=u64([0] * 3),
+                threads=1,
+            ),
         ),
         (
             "scatter",
@@ -547,7 +565,8 @@ def test_values_out_of_range(name, change, message):
 
 @pytest.mark.parametrize("name", ["check_payloads", "gather", "scatter", "fingerprint", "payloads"])
 @pytest.mark.parametrize(
-    "bounds", [[0, 26, 53], [0, 26, 25], [1, 0, 52], [0, 26, 2**64 - 1], [2**64 - 1, 0, 26], [2**63, 2**63 + 26, 0]]
+    "bounds",
+    [[0, 26, 53], [0, 26, 25], [1, 0, 52], [0, 26, 2**64 - 1], [2**64 - 1, 0, 26], [2**63, 2**63 + 26, 0]],
 )
 def test_bounds_that_are_no_frames(name, bounds):
     with pytest.raises(ValueError, match="bounds [01] and [12] are no frame"):
@@ -560,7 +579,9 @@ def test_frames_shorter_than_a_frame_can_be(name):
         getattr(kernel, name)(**dict(calls())[name] | {"bounds": u64([0, 26, 41])})
 
 
-@given(st.lists(numbers, min_size=1, max_size=8), st.lists(numbers, max_size=8), st.lists(numbers, max_size=8))
+@given(
+    st.lists(numbers, min_size=1, max_size=8), st.lists(numbers, max_size=8), st.lists(numbers, max_size=8)
+)
 @quick
 def test_arrays_of_anything(bounds, index, others):
     """Nothing but ValueError, and nothing outside of the buffers (the sanitized build would see it)."""

@@ -11,6 +11,7 @@ Receipt and journal live in the hidden side folder.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from croupier import storage
-from croupier.errors import UsageError
+from croupier.errors import InputNotFoundError, StorageError, UsageError
 from croupier.storage import SIDE_FOLDER, AtomicFile
 
 
@@ -32,9 +33,10 @@ class ShardSet:
         self.folder = os.path.dirname(os.path.abspath(paths[0]))
         storage.make_folder(self.folder)
         finish_publication(self.folder, name)
+        for path in (*paths, _journal_path(self.folder, name), receipt_path(self.folder, name)):
+            storage.sweep(*os.path.split(os.path.abspath(path)))
         _refuse_existing(self.folder, name, paths, overwrite)
-        for path in paths:
-            storage.sweep(self.folder, os.path.basename(path))
+        self._overwrite, self._paths = overwrite, list(paths)
         self.files: list[AtomicFile] = []
         try:
             for path in paths:
@@ -50,14 +52,19 @@ class ShardSet:
         renames = [[os.path.basename(file.temporary), file.name] for file in self.files]
         side = os.path.join(self.folder, SIDE_FOLDER)
         storage.make_folder(side)
-        storage.write_file(
-            _journal_path(self.folder, self.name), _dump({"renames": renames, "receipt": receipt})
-        )
+        storage.flush_folder(self.folder)  # the temporary names, which the journal promises
+        _refuse_existing(self.folder, self.name, self._paths, self._overwrite)  # hours may have passed
+        path, journal = _journal_path(self.folder, self.name), _dump({"renames": renames, "receipt": receipt})
         try:
+            storage.write_file(path, journal, replace=False)
             for file in self.files:
                 file.publish()
             _conclude(self.folder, self.name, receipt)
         except BaseException as error:
+            if not _stands(path, journal):  # then nothing was renamed, or everything is done
+                if isinstance(error, StorageError) and error.errno == errno.EEXIST:
+                    raise UsageError(f"{path}: another process is publishing this output just now") from None
+                raise
             for file in self.files:
                 file.keep()
             error.add_note(
@@ -81,20 +88,35 @@ def finish_publication(folder: str, name: str) -> bool:
     """Finish what a killed writer of this output had begun to publish; False when there was nothing."""
     path = _journal_path(folder, name)
     try:
-        with open(path, "rb") as file:
-            journal = json.load(file)
+        with storage.reporting("open", path), open(path, "rb") as file:
+            content = file.read()
+    except InputNotFoundError:
+        return False
+    try:
+        journal = json.loads(content)
         renames = [(str(temporary), str(final)) for temporary, final in journal["renames"]]
         receipt = journal["receipt"]
-    except FileNotFoundError:
-        return False
-    except (ValueError, KeyError, TypeError) as error:
+        sizes = {shard["name"]: shard["file_bytes"] for shard in receipt.get("shards", ())}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: this journal is damaged; look at it, then delete it") from error
     for temporary, final in renames:
-        if os.path.basename(final) != final or not re.fullmatch(r"\..*\.[0-9a-f]{8}\.tmp", temporary):
+        ours = final == name or re.fullmatch(re.escape(name) + r"-\d{5,}-of-\d{5,}(\.[^/]*)?", final)
+        stem = re.escape(storage.temporary_stem(final))
+        if not ours or not re.fullmatch(stem + r"\.[0-9a-f]{8}\.tmp", temporary):
             raise UsageError(f"{path}: this journal names {temporary!r} and {final!r}, which cannot be ours")
-    waiting = [pair for pair in renames if _is_free(os.path.join(folder, os.path.basename(pair[0])))]
+    waiting = [pair for pair in renames if _is_free(os.path.join(folder, pair[0]))]
+    for _, final in set(renames) - set(waiting):  # renamed already, or so it should be
+        target = os.path.join(folder, final)
+        try:
+            size = os.stat(target).st_size
+        except FileNotFoundError:
+            size = -1
+        except OSError as error:
+            raise StorageError("read", target, error) from error
+        if size != sizes.get(final, max(size, 0)):
+            raise UsageError(f"{path}: {final} is not what this journal promises; look at it, then delete it")
     for temporary, final in waiting:
-        source, target = os.path.join(folder, os.path.basename(temporary)), os.path.join(folder, final)
+        source, target = os.path.join(folder, temporary), os.path.join(folder, final)
         with storage.reporting("rename", target):
             os.rename(source, target)
     _conclude(folder, name, receipt)
@@ -104,8 +126,9 @@ def finish_publication(folder: str, name: str) -> bool:
 def _is_free(temporary: str) -> bool:
     """Whether a temporary file is there and its writer is gone."""
     try:
-        fd = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
+        with storage.reporting("open", temporary):
+            fd = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except InputNotFoundError:
         return False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,8 +137,19 @@ def _is_free(temporary: str) -> bool:
     except OSError:  # a file system without locks
         pass
     finally:
-        os.close(fd)
+        storage.close(fd)
     return True
+
+
+def _stands(path: str, journal: bytes) -> bool:
+    """Whether our journal is in force; when in doubt, it is."""
+    try:
+        with open(path, "rb") as file:
+            return file.read() == journal
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 def _conclude(folder: str, name: str, receipt: dict[str, Any]) -> None:
@@ -127,7 +161,8 @@ def _conclude(folder: str, name: str, receipt: dict[str, Any]) -> None:
 def _refuse_existing(folder: str, name: str, paths: Sequence[str], overwrite: bool) -> None:
     """Nothing is overwritten unasked, and no other set of shards may share the name: globs would mix them."""
     ours = {os.path.basename(path) for path in paths}
-    there = set(os.listdir(folder))
+    with storage.reporting("list", folder):
+        there = set(os.listdir(folder))
     existing = sorted(ours & there)
     if existing and not overwrite:
         more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -55,7 +56,9 @@ class Runtime:
         self._lock = threading.Lock()
         self._state = Progress("", 0, None)
         self._told = 0.0
-        self._pool: ThreadPoolExecutor | None = None
+        self._started = False
+        self._threads: list[threading.Thread] = []
+        self._tasks: queue.SimpleQueue[Task[Any] | None] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
         return self
@@ -68,8 +71,12 @@ class Runtime:
     def close(self) -> None:
         """Stop the threads: work that has begun ends at its next `check`, the rest never begins."""
         self._stop.set()
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        with contextlib.suppress(queue.Empty):
+            while task := self._tasks.get_nowait():
+                task.abandon()
+        self._tasks.put(None)
+        for thread in self._threads.copy():
+            thread.join()
 
     def check(self) -> None:
         """Raise CancelledError when the job was told to stop; long loops call it once a block."""
@@ -97,11 +104,23 @@ class Runtime:
             self._told = now
             self._report(self._state)
 
-    def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+    def submit(self, function: Callable[..., Result], *arguments: Any) -> Task[Result]:
         """Run `function` on a thread; first come, first served."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="croupier")
-        return self._pool.submit(function, *arguments)
+        if not self._started:
+            self._started = True
+            for number in range(self.workers):
+                threading.Thread(target=self._work, name=f"croupier_{number}", daemon=True).start()
+        task = Task(function, arguments)
+        self._tasks.put(task)
+        return task
+
+    def _work(self) -> None:
+        # Threads enter themselves, and hand on the word to stop: Ctrl-C inside Thread.start would leave one
+        # that `submit` knows nothing of, and that would keep that word from another.
+        self._threads.append(threading.current_thread())
+        while task := self._tasks.get():
+            task.run()
+        self._tasks.put(None)
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """`function` of each item, on the threads, results in order; a few items are taken ahead."""
@@ -109,6 +128,48 @@ class Runtime:
         for item in items:
             yield from ordered.put(1, function, item)
         yield from ordered.drain()
+
+
+class Task(Generic[Result]):
+    """A call on a thread, and how it ended.
+
+    Not concurrent.futures': Ctrl-C between two lines of its `with condition` leaves that condition locked,
+    its worker waits for ever, and so does whoever joins the worker. Here all locking is in single C calls.
+    """
+
+    def __init__(self, function: Callable[..., Result], arguments: tuple[Any, ...]) -> None:
+        self._function, self._arguments = function, arguments
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        self._results: list[Result] = []
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """On a thread."""
+        try:
+            self._results.append(self._function(*self._arguments))
+        except BaseException as error:
+            self._error = error
+        finally:
+            del self._function, self._arguments
+            self._ended.release()
+
+    def abandon(self) -> None:
+        """It will not be run."""
+        self._error = CancelledError("cancelled")
+        self._ended.release()
+
+    def done(self) -> bool:
+        """Whether `result` would return, or raise, at once."""
+        return not self._ended.locked()
+
+    def result(self) -> Result:
+        """Wait for the end."""
+        with self._ended:
+            pass
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
 
 
 class Ordered(Generic[Result]):
@@ -120,7 +181,7 @@ class Ordered(Generic[Result]):
 
     def __init__(self, runtime: Runtime, budget: int) -> None:
         self._runtime, self._budget, self._used = runtime, budget, 0
-        self._pending: deque[tuple[int, Future[Result]]] = deque()
+        self._pending: deque[tuple[int, Task[Result]]] = deque()
 
     def put(self, weight: int, function: Callable[..., Result], *arguments: Any) -> Iterator[Result]:
         """Hand work over, and yield the results that are ready or had to be waited for."""

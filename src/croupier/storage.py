@@ -142,8 +142,7 @@ class AtomicFile:
     def _create(self) -> None:
         with reporting("create", self.path):
             while True:
-                # 200 characters of the name leave room for the rest within the usual limit of 255 bytes.
-                leaf = f".{self.name[:200]}.{secrets.token_hex(4)}.tmp"
+                leaf = f"{temporary_stem(self.name)}.{secrets.token_hex(4)}.tmp"
                 self.temporary = os.path.join(self.folder, leaf)
                 self._fd = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
                 with contextlib.suppress(OSError):  # Lustre and some NFS mounts have no locks; no sweep there
@@ -169,13 +168,27 @@ class AtomicFile:
         with reporting("flush", self.path, self):
             os.fsync(self._fd)
 
-    def publish(self) -> None:
+    def publish(self, *, replace: bool = True) -> None:
         """Give the sealed file its name (see `flush_folder` for when that is on the device)."""
         with reporting("rename", self.path, self):
-            os.rename(self.temporary, self.path)
+            if replace:
+                os.rename(self.temporary, self.path)
+            else:
+                self._link()
             self.temporary = ""
             fd, self._fd = self._fd, -1
-            os.close(fd)
+            close(fd)
+
+    def _link(self) -> None:
+        """A rename that fails where the name is taken; where there are no hard links, a plain rename."""
+        try:
+            os.link(self.temporary, self.path)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+                raise
+            os.rename(self.temporary, self.path)
+        else:
+            os.unlink(self.temporary)
 
     def discard(self) -> None:
         """Remove the temporary file; never raises, so that it can follow any failure."""
@@ -194,13 +207,24 @@ class AtomicFile:
         self.discard()
 
 
-def write_file(path: PathLike, content: ReadableBuffer) -> None:
-    """Replace a small file atomically."""
+def temporary_stem(name: str) -> str:
+    """What the temporary names of a file begin with: 200 bytes, as names may have 255 with what follows."""
+    return "." + os.fsencode(name)[:200].decode(errors="ignore")
+
+
+def close(fd: int) -> None:
+    """Close what was flushed, or only read: a refusal loses nothing, and the descriptor is gone anyway."""
+    with contextlib.suppress(OSError):
+        os.close(fd)
+
+
+def write_file(path: PathLike, content: ReadableBuffer, *, replace: bool = True) -> None:
+    """Write a small file atomically."""
     file = AtomicFile(path)
     try:
         file.write(content)
         file.seal()
-        file.publish()
+        file.publish(replace=replace)
     finally:
         file.discard()
     flush_folder(file.folder)
@@ -217,7 +241,7 @@ def flush_folder(folder: PathLike) -> None:
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot
                 raise
         finally:
-            os.close(fd)
+            close(fd)
 
 
 def make_folder(folder: PathLike) -> None:
@@ -232,10 +256,11 @@ def remove(path: PathLike) -> None:
         os.unlink(path)
 
 
-def sweep(folder: str, pattern: str) -> list[str]:
-    """Remove temporary files of writers that were killed; `pattern` is a glob of final names."""
+def sweep(folder: str, name: str) -> list[str]:
+    """Remove the temporary files that killed writers of `name` left."""
     removed = []
-    for path in glob.glob(os.path.join(glob.escape(folder), f".{pattern}.????????.tmp"), include_hidden=True):
+    pattern = f"{glob.escape(os.path.join(folder, temporary_stem(name)))}.????????.tmp"
+    for path in glob.glob(pattern, include_hidden=True):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -247,7 +272,7 @@ def sweep(folder: str, pattern: str) -> list[str]:
         except OSError:  # its writer lives, or it is not ours to remove
             pass
         finally:
-            os.close(fd)
+            close(fd)
     return removed
 
 
@@ -269,4 +294,5 @@ class reporting:  # noqa: N801 - reads as a statement: with reporting("open", pa
             return
         if isinstance(error, FileNotFoundError) and self.action == "open":
             raise InputNotFoundError(f"{self.path}: no such file") from error
-        raise StorageError(self.action, self.path, error, self.file and self.file.written) from error
+        done = None if self.file is None else self.file.written
+        raise StorageError(self.action, self.path, error, done) from error

@@ -113,9 +113,13 @@ class Writer:
             raise UsageError(f"{self.name}: a writer can be used once")
         self._began = time.monotonic()
         self._set = ShardSet(self.name, self.paths, overwrite=self._overwrite)
-        for file in self._set.files:
-            stream = deflate.zlib_stream(self._level) if self._compression is Compression.ZLIB else None
-            self._shards.append(_Shard(file, stream))
+        try:
+            for file in self._set.files:
+                stream = deflate.zlib_stream(self._level) if self._compression is Compression.ZLIB else None
+                self._shards.append(_Shard(file, stream))
+        except BaseException:  # no memory; without __enter__ there is no __exit__
+            self._set.discard()
+            raise
         return self
 
     def __exit__(
@@ -257,7 +261,7 @@ class Writer:
             raise IntegrityError(f"{self.name}: {came} came in, but {went} would be published")
         codec: dict[str, Any] = {"kind": self._compression.value}
         if self._compression is not Compression.NONE:
-            codec |= {"level": self._level, "codec": deflate.codec_name(self._level)}
+            codec |= {"level": self._level, "codec": deflate.codec_name(self._compression, self._level)}
         return {
             "croupier": croupier.__version__,
             "job": "write",

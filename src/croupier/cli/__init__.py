@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -18,7 +18,19 @@ from croupier.cli.verify import verify
 from croupier.errors import CancelledError, CroupierError, DataError, IntegrityError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _ClosedPipe(Exception):  # noqa: N818
+    """A BrokenPipeError on its way past click, which would make "exit 1" of it: for us, damaged data."""
+
+
+class _Group(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _ClosedPipe from None
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="croupier")
 def croupier() -> None:
     """Shuffles TFRecord datasets and deals them to training jobs.
@@ -49,15 +61,24 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, click.Abort, CancelledError):
         click.echo("croupier: interrupted", err=True)
         code = 128 + signal.SIGINT
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, _ClosedPipe):  # `| head` has seen enough
+        _close_stdout()
         code = 128 + signal.SIGPIPE
     except CroupierError as error:
         click.echo(f"croupier: {error}", err=True)
         for note in getattr(error, "__notes__", ()):
             click.echo(note, err=True)
         code = 1 if isinstance(error, DataError | IntegrityError) else 2
+    except OSError as error:  # all other files are reported by path
+        click.echo(f"croupier: cannot write to standard output: {error.strerror}", err=True)
+        _close_stdout()
+        code = 2
     sys.exit(code)
+
+
+def _close_stdout() -> None:
+    """Or Python would try once more, and complain, when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _stop(number: int, _frame: object) -> NoReturn:

@@ -14,6 +14,7 @@ same bytes, whatever the threads did.
 from __future__ import annotations
 
 import struct
+import threading
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import pairwise
@@ -50,9 +51,9 @@ def check_level(level: int | None) -> int:
     return level
 
 
-def codec_name(level: int) -> str:
-    """Which library compresses at a level, with its version: the same one gives the same bytes."""
-    package = "isal" if level <= 2 else "zlib-ng"
+def codec_name(compression: Compression, level: int) -> str:
+    """Which library compresses, with its version: the same one gives the same bytes."""
+    package = "isal" if level <= 2 and compression is Compression.GZIP else "zlib-ng"
     return f"{package} {version(package)}"
 
 
@@ -84,8 +85,7 @@ class SeekableGzip:
         crc = 0
         for begin, end in pairwise(edges):
             raw = frames[begin:end]
-            stream = _raw_deflate(self.level)
-            pieces += [stream.compress(raw), stream.flush(isal_zlib.Z_FULL_FLUSH)]
+            pieces.append(_fragment(raw, self.level))
             crc = isal_zlib.crc32(raw, crc)
         return Encoded(b"".join(pieces), crc, edges[-1] - edges[0])
 
@@ -100,17 +100,36 @@ def combine(crc: int, part: Encoded) -> int:
     return combined
 
 
-def _raw_deflate(level: int) -> Any:
-    """A fresh compressor without header or trailer. Not isal's level 3: it differs between CPUs."""
+def _fragment(raw: memoryview, level: int) -> bytes:
+    """Raw deflate from a fresh state, ended by a full flush."""
     if level <= 2:
-        return isal_zlib.compressobj(level, isal_zlib.DEFLATED, -15)
-    return zlib_ng.compressobj(level, zlib_ng.DEFLATED, -15)
+        return _isal_fragment(raw, level)
+    stream = zlib_ng.compressobj(level, zlib_ng.DEFLATED, -15)
+    packed: bytes = stream.compress(raw) + stream.flush(zlib_ng.Z_FULL_FLUSH)
+    return packed
+
+
+_ThreadState = threading.local()
+
+
+def _isal_fragment(raw: memoryview, level: int) -> bytes:
+    """By isal, all in one call.
+
+    Not by its compressobj: that calls again whenever its output buffer is full, and then, about once in 500
+    fragments, what memory happened to hold before changes some matches: right when inflated, but other bytes
+    (isal 1.9.1, levels 1 and 2; zlib-ng was always the same). Not level 3 either: it differs between CPUs.
+    """
+    room = len(raw) + len(raw) // 8 + 1024  # stored blocks add 5 bytes to 64 KiB
+    state: tuple[int, int, Any] | None = getattr(_ThreadState, "isal", None)
+    if state is None or state[0] < room or state[1] != level:
+        state = (max(room, 1 << 20), level, isal_zlib._ParallelCompress(max(room, 1 << 20), level))
+        _ThreadState.isal = state if room <= 1 << 24 else None
+    packed: bytes = state[2].compress_and_crc(raw, b"")[0]
+    return packed
 
 
 def zlib_stream(level: int) -> Any:
     """A compressor of one zlib stream; TensorFlow reads no more than the first of several."""
-    if level <= 2:
-        return isal_zlib.compressobj(level, isal_zlib.DEFLATED, 15)
     return zlib_ng.compressobj(level, zlib_ng.DEFLATED, 15)
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from croupier import storage
+from croupier.codec import tensorflow
 from croupier.codec.detect import Compression
-from croupier.codec.tensorflow import delivered_bytes
 from croupier.errors import CroupierError, DataError
-from croupier.frames import MAX_RECORD, OVERHEAD, Damage
+from croupier.frames import HEADER, MAX_RECORD, OVERHEAD, Damage
 from croupier.runtime import Progress, Runtime
 from croupier.streams import OpenFile, open_file
 
@@ -120,37 +120,35 @@ def _read_all(opened: OpenFile, report: FileReport, runtime: Runtime) -> None:
 def _tensorflow_warnings(opened: OpenFile, report: FileReport, limit: int) -> list[str]:
     """What TensorFlow would make of the file, where that is not what we read."""
     inflater = opened.inflater
-    if inflater is None:
+    if inflater is None or (inflater.members <= 1 and not inflater.padding):
         return []
-    warnings = []
+    what = f"{inflater.members:,} {report.compression} members" if inflater.members > 1 else ""
     if inflater.padding:
-        warnings.append(
-            f"{inflater.padding} zero bytes follow the data: "
-            "TensorFlow raises DataLossError after the last record"
-        )
-    if inflater.members > 1 and opened.file.size is None:
-        warnings.append(
-            f"{inflater.members} compressed members came through a pipe: "
-            "whether TensorFlow reads them all can only be told from a file"
-        )
-    elif inflater.members > 1:
-        delivered = delivered_bytes(opened.path, opened.compression)
-        if delivered < inflater.produced:
-            kept = _records_within(opened.path, delivered, limit)
-            warnings.append(
-                f"TensorFlow silently stops after {kept:,} of {report.records:,} records, because the file "
-                f"has {inflater.members:,} {report.compression} members: write it again (croupier's has one)"
-            )
-    return warnings
+        what += f"{' and ' if what else ''}{inflater.padding:,} zero bytes of padding"
+    if opened.file.size is None:
+        return [f"{what} came through a pipe: whether TensorFlow reads them all only a file can tell"]
+    delivered = tensorflow.replay(opened.path, opened.compression)
+    if delivered.size >= inflater.produced and not delivered.refused:
+        return []
+    kept, rest = _records_within(opened.path, delivered.size, limit)
+    loud = delivered.refused or rest >= HEADER  # a record that is cut in its header is the end, to TensorFlow
+    if kept == report.records and not loud:
+        return []
+    does = "raises DataLossError" if loud else "silently stops"
+    return [
+        f"TensorFlow {does} after {kept:,} of {report.records:,} records, because the file has {what}: "
+        "write it again (croupier's files have one member)"
+    ]
 
 
-def _records_within(path: str, size: int, limit: int) -> int:
-    """Records that end within the first `size` decompressed bytes."""
-    records = 0
+def _records_within(path: str, size: int, limit: int) -> tuple[int, int]:
+    """Records that end within the first `size` decompressed bytes, and how many bytes follow them there."""
+    records = end = 0
     with open_file(path, max_record=limit) as opened:
         for block in opened.frames:
             inside = int((block.bounds[1:] <= max(0, size - block.origin)).sum())
             records += inside
+            end = block.origin + int(block.bounds[inside])
             if inside < len(block):
                 break
-    return records
+    return records, size - end
