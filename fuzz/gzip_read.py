@@ -143,7 +143,8 @@ def main() -> int:
         mutant = mutate(content, rng)
         runs += 1
         if differ(mutant, compression, rng):
-            name = f"{hashlib.sha256(mutant).hexdigest()[:16]}.{'zlib' if compression is Compression.ZLIB else 'gz'}"
+            kind = "zlib" if compression is Compression.ZLIB else "gz"
+            name = f"{hashlib.sha256(mutant).hexdigest()[:16]}.{kind}"
             Path(name).write_bytes(mutant)
             print(f"differs: kept as {name}")
             failures += 1

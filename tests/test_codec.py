@@ -879,6 +879,7 @@ for path in paths:
 """
 
 
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zlib.compress])
 @pytest.mark.parametrize("rest", [b"", bytes(1000)])
 def test_length_bombs(tmp_path, pack, rest):
@@ -897,9 +898,10 @@ def test_length_bombs(tmp_path, pack, rest):
         length, unlimited = BOMBS[index // 3], index % 3 == 1
         small = length < 2**31 or unlimited
         assert (count, kind) == ("1", "TruncatedError" if small else "RecordTooLargeError"), (length, line)
-        assert float(seconds) < 0.5
+        assert float(seconds) < 5
 
 
+@pytest.mark.unsanitized
 def test_a_gigabyte_of_zeros_streams(tmp_path):
     """1 MB that expands to 1 GiB of no records, and one that expands to 250,000 records of 1,008 bytes."""
     stream = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -991,7 +993,7 @@ def test_fifo(tmp_path, kind):
 MIXED = [
     *text(23, *random.Random(24).choices(range(3_000), k=900)),
     b"",
-    *noise(25, 16_367, 16_368, 16_369, 0, 200_000, 5, 3_000_000, 262_128, 7),
+    *noise(25, 32_751, 32_752, 16_369, 0, 200_000, 5, 3_000_000, 262_128, 7),
     *text(26, 1_600_000, 40_000, 0, 12),
 ]
 
@@ -1068,7 +1070,7 @@ def fragments_of(packed, raw_edges):
 def expected_edges(payloads):
     """Where fragments must be cut, from the record lengths alone."""
     bounds = edges_of(payloads)
-    ends = oracle.fragments(bounds, 1 << 14, 1 << 18)
+    ends = oracle.fragments(bounds, 1 << 15, 3 << 17)
     if payloads and (not ends or ends[-1] < len(payloads)):
         ends.append(len(payloads))
     return [0, *(bounds[end] for end in ends)]
@@ -1095,7 +1097,7 @@ def check_seekable(packed, payloads):
 
 @pytest.mark.parametrize("policy", POLICIES[1:])
 def test_a_cut_behind_a_fragment_loses_nothing_before_it(tmp_path, policy):
-    payloads = text(41, *random.Random(42).choices([0, 300, 16_500], k=90))
+    payloads = text(41, *random.Random(42).choices([0, 300, 33_000], k=90))
     packed, edges = written(tmp_path, "x.gz", payloads), expected_edges(payloads)
     for start, edge in zip(fragments_of(packed, edges), edges, strict=True):
         damage = []
@@ -1106,7 +1108,7 @@ def test_a_cut_behind_a_fragment_loses_nothing_before_it(tmp_path, policy):
 
 
 def test_fragment_rule_is_as_documented():
-    assert (deflate.LARGE_FRAME, deflate.GROUP) == (1 << 14, 1 << 18)
+    assert (deflate.LARGE_FRAME, deflate.GROUP) == (1 << 15, 3 << 17)
 
 
 @pytest.mark.parametrize("level", [1, 2, 3, 5, 6, 9])
@@ -1116,14 +1118,14 @@ def test_fragment_rule_is_as_documented():
         [],
         [b""],
         [b""] * 5,
-        text(28, 16_367),
-        text(29, 16_368),
-        text(30, 5, 16_368, 5, 5, 16_367, 20_000, 20_000, 1),
+        text(28, 32_751),
+        text(29, 32_752),
+        text(30, 5, 32_752, 5, 5, 32_751, 20_000, 20_000, 1),
         text(31, *[400] * 3_000),
-        text(32, *[240] * 1_024, *[240] * 1_024),
-        text(33, *[240] * 1_023, 223, *[240] * 1_023, 224),
-        text(34, *random.Random(35).choices([0, 10, 500, 16_000, 17_000, 90_000], k=120)),
-        noise(36, *random.Random(37).choices([0, 10, 500, 16_000, 17_000], k=60)),
+        text(32, *[240] * 1_536, *[240] * 1_536),
+        text(33, *[240] * 1_535, 223, *[240] * 1_535, 224),
+        text(34, *random.Random(35).choices([0, 10, 500, 16_000, 33_500, 90_000], k=120)),
+        noise(36, *random.Random(37).choices([0, 10, 500, 16_000, 33_500], k=60)),
     ],
     ids=len,
 )
@@ -1131,7 +1133,7 @@ def test_every_fragment_stands_alone(tmp_path, payloads, level):
     check_seekable(written(tmp_path, "x.gz", payloads, level=level), payloads)
 
 
-@given(st.lists(st.sampled_from([0, 1, 100, 16_367, 16_368, 70_000]), max_size=40), st.integers(0, 9))
+@given(st.lists(st.sampled_from([0, 1, 100, 32_751, 32_752, 70_000]), max_size=40), st.integers(0, 9))
 @settings(max_examples=30)
 def test_fragments_of_any_lengths(tmp_path_factory, sizes, seed):
     payloads = text(seed, *sizes)

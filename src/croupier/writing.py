@@ -29,6 +29,8 @@ from croupier.storage import AtomicFile, PathLike, ReadableBuffer
 BLOCK = MIB + 2 * deflate.GROUP
 BATCH = 4096  # payloads that `write_many` takes from an iterator at once
 
+_Integers = np.ndarray[tuple[int], np.dtype[np.uint64]]
+
 _SUFFIX = re.compile(r"(\.(tfrecords?|tfrec))?(\.(gz|zlib|zz))?$")
 _EXACT = re.compile(r"-\d{5,}-of-\d{5,}$")
 
@@ -58,22 +60,56 @@ def writer(
 class _Shard:
     """One output file and the block that is being filled for it."""
 
-    __slots__ = ("block", "crc", "file", "position", "size", "stream", "totals", "under_way")
+    __slots__ = ("block", "crc", "file", "position", "proof", "size", "stream", "under_way")
 
     def __init__(self, file: AtomicFile, stream: Any) -> None:
         self.file = file
         self.block = bytearray(BLOCK)
         self.position = 0
-        self.totals = np.zeros(4, np.uint64)  # of the frames handed to the codec
+        self.proof = Proof()
         self.crc = 0
         self.size = 0
         self.stream = stream  # zlib's compressor
         self.under_way = 0
 
 
+class Proof(NamedTuple):
+    """Records, payload bytes and fingerprint: of what came in, and of what went out."""
+
+    records: int = 0
+    payload_bytes: int = 0
+    fingerprint: int = 0
+
+    @classmethod
+    def of(cls, totals: _Integers) -> Proof:
+        """From what the kernel adds up."""
+        records, payload, low, high = totals.tolist()
+        return cls(records, payload, low + (high << 64))
+
+    def plus(self, other: Proof) -> Proof:
+        """Of both together."""
+        fingerprint = (self.fingerprint + other.fingerprint) % (1 << 128)
+        return Proof(self.records + other.records, self.payload_bytes + other.payload_bytes, fingerprint)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the receipt."""
+        return self._asdict() | {"fingerprint": f"{self.fingerprint:032x}"}
+
+
+class _Work(NamedTuple):
+    shard: _Shard
+    block: bytearray
+    view: memoryview
+    bounds: _Integers
+    """Edges of the frames to encode."""
+    edges: list[int]
+    """Positions in the block where fragments begin and end."""
+
+
 class _Done(NamedTuple):
     shard: _Shard
     encoded: Encoded
+    proof: Proof
     block: bytearray
 
 
@@ -97,7 +133,7 @@ class Writer:
         """The name that the receipt goes by, and the files that will appear."""
         self._overwrite = overwrite
         self._runtime = Runtime(workers=workers)
-        self._ordered: Ordered[_Done] = Ordered(self._runtime, budget=self._runtime.workers * 4 * BLOCK)
+        self._ordered: Ordered[_Done] = Ordered(self._runtime, budget=self._budget())
         self._totals = np.zeros(4, np.uint64)  # of the payloads that came in
         self._shards: list[_Shard] = []
         self._free: list[bytearray] = []
@@ -133,6 +169,10 @@ class Writer:
             if self._set is not None:
                 self._set.discard()
             self._shards, self._free = [], []
+
+    def _budget(self) -> int:
+        """Bytes of blocks that may be under way: four for each thread, where memory allows."""
+        return min(self._runtime.workers * 4 * BLOCK, self._runtime.memory // 2)
 
     @property
     def records(self) -> int:
@@ -186,42 +226,44 @@ class Writer:
             shard.block = larger
 
     def _hand_over(self, shard: _Shard, *, last: bool) -> None:
-        """Check the block's frames, as they stand in memory now, and give whole fragments to the codec."""
+        """Give the block's whole fragments to the codec, and begin a new block with what is left."""
         view = memoryview(shard.block)[: shard.position]
         bounds = np.empty(shard.position // OVERHEAD + 1, np.uint64)
-        frames, _ = _kernel.scan(view, 0, bounds, True, 1 << 63)
-        bounds = bounds[: frames + 1]
-        if int(bounds[-1]) != shard.position:
-            raise IntegrityError(f"{shard.file.path}: a record changed in memory before it was written")
+        frames, _ = _kernel.scan(view, 0, bounds, False, 1 << 63)
         edges = [0, shard.position]
         if self._compression is Compression.GZIP:
-            frames, edges = deflate.cut(bounds, last=last)
-        if not frames:
+            frames, edges = deflate.cut(bounds[: frames + 1], last=last)
+        if not shard.position or not frames:
             return
-        _kernel.fingerprint(view, bounds[: frames + 1], shard.totals)
-        block, kept = shard.block, view[edges[-1] :]
-        shard.block = (
-            self._free.pop() if self._free and len(kept) <= BLOCK else bytearray(max(BLOCK, len(kept)))
-        )
+        work = _Work(shard, shard.block, view, bounds[: frames + 1].copy(), edges)
+        kept = view[edges[-1] :]
+        fits = len(kept) <= BLOCK
+        shard.block = self._free.pop() if self._free and fits else bytearray(max(BLOCK, len(kept)))
         shard.block[: len(kept)] = kept
         shard.position = len(kept)
-        self._encode(shard, block, view, edges)
-
-    def _encode(self, shard: _Shard, block: bytearray, view: memoryview, edges: list[int]) -> None:
         if self._compression is Compression.NONE:
-            self._store(_Done(shard, Encoded(view, 0, len(view)), block))
+            self._store(self._encode(work))
             return
         while shard.under_way and self._compression is Compression.ZLIB:  # one stream, one at a time
             self._store(self._ordered.take())
         shard.under_way += 1
-        for done in self._ordered.put(len(view), self._compress, shard, block, view, edges):
+        for done in self._ordered.put(edges[-1], self._encode, work):
             self._store(done)
 
-    def _compress(self, shard: _Shard, block: bytearray, view: memoryview, edges: list[int]) -> _Done:
-        """On a thread."""
+    def _encode(self, work: _Work) -> _Done:
+        """On a thread: prove what stands in memory now, and compress that."""
+        shard, _, view, bounds, edges = work
+        if int(bounds[-1]) != edges[-1] or _kernel.check_payloads(view, bounds, 1) != len(bounds) - 1:
+            raise IntegrityError(f"{shard.file.path}: a record changed in memory before it was written")
+        totals = np.zeros(4, np.uint64)
+        _kernel.fingerprint(view, bounds, totals)
         if self._compression is Compression.GZIP:
-            return _Done(shard, self._gzip.encode(view, edges), block)
-        return _Done(shard, Encoded(shard.stream.compress(view), 0, len(view)), block)
+            encoded = self._gzip.encode(view, edges)
+        elif self._compression is Compression.ZLIB:
+            encoded = Encoded(shard.stream.compress(view), 0, len(view))
+        else:
+            encoded = Encoded(view, 0, len(view))
+        return _Done(shard, encoded, Proof.of(totals), work.block)
 
     def _store(self, done: _Done) -> None:
         shard = done.shard
@@ -231,6 +273,7 @@ class Writer:
         if self._compression is Compression.GZIP:
             shard.crc = deflate.combine(shard.crc, done.encoded)
         shard.size += done.encoded.size
+        shard.proof = shard.proof.plus(done.proof)
         shard.under_way = max(0, shard.under_way - 1)
         if len(done.block) == BLOCK:
             self._free.append(done.block)
@@ -256,7 +299,9 @@ class Writer:
 
     def _make_receipt(self) -> dict[str, Any]:
         """The proof: what was handed to the codecs is what came in, by count, bytes and fingerprint."""
-        came, went = _describe(self._totals), _describe(*(shard.totals for shard in self._shards))
+        came, went = Proof.of(self._totals), Proof()
+        for shard in self._shards:
+            went = went.plus(shard.proof)
         if came != went:
             raise IntegrityError(f"{self.name}: {came} came in, but {went} would be published")
         codec: dict[str, Any] = {"kind": self._compression.value}
@@ -268,20 +313,13 @@ class Writer:
             "machine": platform.machine(),
             "seconds": round(time.monotonic() - self._began, 3),
             "compression": codec,
-            "in": came,
-            "out": went,
+            "in": came.as_dict(),
+            "out": went.as_dict(),
             "shards": [
-                {"name": shard.file.name, "file_bytes": shard.file.written, **_describe(shard.totals)}
+                {"name": shard.file.name, "file_bytes": shard.file.written, **shard.proof.as_dict()}
                 for shard in self._shards
             ],
         }
-
-
-def _describe(*totals: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> dict[str, Any]:
-    """Count, payload bytes and fingerprint of one or several totals together."""
-    records, payload, low, high = (sum(int(part[i]) for part in totals) for i in range(4))
-    fingerprint = (low + (high << 64)) % (1 << 128)
-    return {"records": records, "payload_bytes": payload, "fingerprint": f"{fingerprint:032x}"}
 
 
 def _choose_compression(path: str, compression: str | None) -> Compression:

@@ -28,11 +28,12 @@ from croupier import _kernel
 from croupier.codec.detect import Compression
 from croupier.errors import UsageError
 
-# A record of 16 KiB or more is a fragment of its own: on DeepVariant's 155 KB records that costs 0.5 % of
-# size at level 1 and 1.2 % at level 6. Smaller neighbours share 256 KiB: 0.2 to 0.8 % on 400-byte records,
-# where 64 KiB would cost 3 to 6 %.
-LARGE_FRAME = 1 << 14
-GROUP = 1 << 18
+# A record as long as deflate's window is a fragment of its own: on DeepVariant's 155 KB records that costs
+# 0.6 % of size at level 1 and 1.5 % at level 9. Smaller neighbours share 384 KiB: 0.5 to 1.8 % on records of
+# 418 bytes, where 256 KiB would cost up to 2.6 % and 64 KiB up to 6 %. With records of 20 KB alone, level 1
+# would run at half the speed of one stream.
+LARGE_FRAME = 1 << 15
+GROUP = 3 << 17
 
 DEFAULT_LEVEL = 5
 """The knee on DeepVariant examples: 409 MB/s a core at 16.7x; 6 gives 286 at 17.3x, 3 gives 672 at 15.4x."""
@@ -81,12 +82,11 @@ class SeekableGzip:
 
     def encode(self, frames: memoryview, edges: list[int]) -> Encoded:
         """Compress frames[edges[i]:edges[i + 1]] into a fragment each."""
-        pieces = []
-        crc = 0
+        pieces, crc = [], 0
         for begin, end in pairwise(edges):
-            raw = frames[begin:end]
-            pieces.append(_fragment(raw, self.level))
-            crc = isal_zlib.crc32(raw, crc)
+            piece, check = _fragment(frames[begin:end], self.level)
+            pieces.append(piece)
+            crc = isal_zlib.crc32_combine(crc, check, end - begin)
         return Encoded(b"".join(pieces), crc, edges[-1] - edges[0])
 
     def trailer(self, crc: int, size: int) -> bytes:
@@ -100,31 +100,26 @@ def combine(crc: int, part: Encoded) -> int:
     return combined
 
 
-def _fragment(raw: memoryview, level: int) -> bytes:
-    """Raw deflate from a fresh state, ended by a full flush."""
-    if level <= 2:
-        return _isal_fragment(raw, level)
-    stream = zlib_ng.compressobj(level, zlib_ng.DEFLATED, -15)
-    packed: bytes = stream.compress(raw) + stream.flush(zlib_ng.Z_FULL_FLUSH)
-    return packed
-
-
 _ThreadState = threading.local()
 
 
-def _isal_fragment(raw: memoryview, level: int) -> bytes:
-    """By isal, all in one call.
+def _fragment(raw: memoryview, level: int) -> tuple[bytes, int]:
+    """Raw deflate from a fresh state, ended by a full flush, and the CRC-32 of what it holds.
 
-    Not by its compressobj: that calls again whenever its output buffer is full, and then, about once in 500
-    fragments, what memory happened to hold before changes some matches: right when inflated, but other bytes
-    (isal 1.9.1, levels 1 and 2; zlib-ng was always the same). Not level 3 either: it differs between CPUs.
+    By the reusable compressors that both packages make for their own threaded writers, in one call. A
+    compressobj a fragment costs more (13 % at level 3, 155 KB), and isal's calls itself again when its output
+    buffer is full: then, about once in 500 fragments, what memory happened to hold before changes some
+    matches, and the same records give other bytes (isal 1.9.1; right when inflated). Not isal's level 3: it
+    differs between CPUs.
     """
     room = len(raw) + len(raw) // 8 + 1024  # stored blocks add 5 bytes to 64 KiB
-    state: tuple[int, int, Any] | None = getattr(_ThreadState, "isal", None)
+    state: tuple[int, int, Any] | None = getattr(_ThreadState, "compressor", None)
     if state is None or state[0] < room or state[1] != level:
-        state = (max(room, 1 << 20), level, isal_zlib._ParallelCompress(max(room, 1 << 20), level))
-        _ThreadState.isal = state if room <= 1 << 24 else None
-    packed: bytes = state[2].compress_and_crc(raw, b"")[0]
+        room = max(room, 1 << 19)
+        codec = isal_zlib if level <= 2 else zlib_ng
+        state = room, level, codec._ParallelCompress(room, level)
+        _ThreadState.compressor = state if room <= 1 << 24 else None  # what one huge record needs is not kept
+    packed: tuple[bytes, int] = state[2].compress_and_crc(raw, b"")
     return packed
 
 
