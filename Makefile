@@ -15,9 +15,10 @@ FUZZ_SECONDS ?= 60
 
 build: $(VENV)/.built
 
+# setuptools: some of the test packages have no wheel, and what comes with Python 3.11 cannot make one alone.
 $(VENV)/.tools: constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) pip scikit-build-core nanobind cmake ninja
+	$(PIP) pip scikit-build-core nanobind cmake ninja setuptools
 	@touch $@
 
 # An editable install: Python files are used where they are, the kernel is rebuilt when it changes.

@@ -3,7 +3,9 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
+#include <array>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "buffers.h"
@@ -107,29 +109,22 @@ std::size_t py_fragments(nb::handle bounds, U64 large, U64 group, nb::handle end
   return released([&] { return fragments(edges.numbers(), large, group, out.slots()); });
 }
 
-// The place behind the payload's frame, or nothing if it does not fit.
-bool append_one(const Output& out, std::size_t& position, nb::handle payload, Totals& totals) {
-  const Input in(payload, "payload");
-  const Room rest = out.room().subspan(position);
-  if (overlap(in.bytes(), out.room())) throw nb::value_error("payload and out overlap");
-  if (!append(rest, in.bytes(), totals)) return false;
-  position += kOverhead + in.bytes().size();
-  return true;
-}
-
 std::int64_t py_append(nb::handle out, U64 position, nb::handle payload, nb::handle totals) {
   const Output room(out, "out");
   const Integers sums(totals, "totals", true, 4);
   if (position > room.room().size()) throw nb::value_error("position is behind the end of out");
+  const Input in(payload, "payload");
+  if (overlap(in.bytes(), room.room())) throw nb::value_error("payload and out overlap");
   Totals added;
-  std::size_t at = position;
-  if (!append_one(room, at, payload, added)) return -1;
+  if (!append(room.room().subspan(position), in.bytes(), added)) return -1;
   added.add_to(sums.slots());
-  return static_cast<std::int64_t>(at);
+  return static_cast<std::int64_t>(position + kOverhead + in.bytes().size());
 }
 
-std::pair<std::size_t, std::size_t> py_append_many(nb::handle out, U64 position, nb::handle payloads,
-                                                   U64 first, nb::handle totals) {
+// Views of some payloads at a time, which are then framed without the GIL: else threads that compress would wait.
+std::pair<std::size_t, std::size_t> py_append_many(nb::handle out, U64 position, nb::handle payloads, U64 first,
+                                                   nb::handle totals) {
+  constexpr std::size_t kBatch = 128;
   const Output room(out, "out");
   const Integers sums(totals, "totals", true, 4);
   if (position > room.room().size()) throw nb::value_error("position is behind the end of out");
@@ -140,11 +135,25 @@ std::pair<std::size_t, std::size_t> py_append_many(nb::handle out, U64 position,
   };
   if (first > length()) throw nb::value_error("first is behind the last payload");
   Totals added;  // so that nothing is counted when a payload is refused
+  std::array<std::optional<Input>, kBatch> views;
   std::size_t at = position, next = first;
-  for (; next < length(); ++next) {
-    const nb::object payload = nb::steal(PySequence_GetItem(payloads.ptr(), static_cast<Py_ssize_t>(next)));
-    if (!payload.is_valid()) throw nb::python_error();
-    if (!append_one(room, at, payload, added)) break;
+  for (bool fit = true; fit && next < length();) {
+    std::size_t count = 0;
+    for (; count < kBatch && next + count < length(); ++count) {
+      const nb::object payload = nb::steal(PySequence_GetItem(payloads.ptr(), static_cast<Py_ssize_t>(next + count)));
+      if (!payload.is_valid()) throw nb::python_error();
+      views[count].emplace(payload, "payload");
+      if (overlap(views[count]->bytes(), room.room())) throw nb::value_error("payload and out overlap");
+    }
+    const std::size_t done = released([&] {
+      std::size_t i = 0;
+      for (; i < count && append(room.room().subspan(at), views[i]->bytes(), added); ++i)
+        at += kOverhead + views[i]->bytes().size();
+      return i;
+    });
+    for (std::size_t i = 0; i < count; ++i) views[i].reset();
+    next += done;
+    fit = done == count;
   }
   added.add_to(sums.slots());
   return {next, at};

@@ -1,6 +1,9 @@
 """The command as a person or a script meets it: output, exit codes, pipes."""
 
+import contextlib
 import json
+import os
+import pty
 import subprocess
 import sys
 
@@ -154,6 +157,31 @@ def test_on_corrupt_reports_to_stderr_what_it_passes_over(command, data):
     assert skipped.code == 0
     assert "bytes [116, 232) passed over" in skipped.err
     assert len(skipped.out.splitlines()) == 3
+
+
+def run_on_a_terminal(arguments):
+    """Standard error is a terminal, standard output a pipe: (code, output, what the terminal was shown)."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([*COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal closes
+            while more := os.read(ours, 65536):
+                shown += more
+        output = process.stdout.read()
+    os.close(ours)
+    return process.returncode, output.decode(), shown.decode()
+
+
+def test_progress_on_a_terminal_and_silence_off_it(data):
+    code, output, shown = run_on_a_terminal(["verify", data])
+    assert code == 0
+    assert output.endswith("3 files: 100 whole records, all whole\n")
+    assert "100%" in shown
+    assert "100 records" in shown
+    done = subprocess.run([*COMMAND, "verify", str(data)], capture_output=True, check=True, text=True)
+    assert done.stdout == output
+    assert done.stderr == ""
 
 
 def test_version(command):

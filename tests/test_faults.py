@@ -434,7 +434,7 @@ def test_forbidden_folder(tmp_path):
     if user == 0:  # nothing is forbidden to root
         os.seteuid(65534)
     try:
-        with pytest.raises(StorageError, match="cannot .*: Permission denied"):
+        with pytest.raises(StorageError, match=r"cannot .*: Permission denied"):
             write(tmp_path / "t.tfrecord", b"x")
     finally:
         os.seteuid(user)

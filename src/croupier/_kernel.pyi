@@ -3,7 +3,7 @@
 Buffers are anything that has the buffer protocol and is C-contiguous; integer arrays are uint64 buffers.
 `bounds` are the edges of frames that stand next to each other: frame i is buffer[bounds[i]:bounds[i + 1]],
 so n frames have n + 1 bounds. Every call checks what it is given and raises ValueError for what would read
-or write out of range; none keeps a reference. All release the GIL but `append`, `append_many`, `payloads`.
+or write out of range; none keeps a reference. All release the GIL but `append` and `payloads`.
 """
 
 from collections.abc import Sequence
