@@ -159,23 +159,35 @@ std::pair<std::size_t, std::size_t> py_append_many(nb::handle out, U64 position,
   return {next, at};
 }
 
-nb::object py_payloads(nb::handle buffer, nb::handle bounds) {
-  const Input in(buffer, "buffer");
-  const Integers edges(bounds, "bounds", false, 1);
-  const Frames frames{in.bytes(), edges.numbers()};
+// The caller's spans, or what is inside their frames, as a list of bytes.
+nb::object as_list(const Frames& frames, bool framed) {
   const nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(frames.count())));
   if (!list.is_valid()) throw nb::python_error();
   for (std::size_t i = 0; i < frames.count(); ++i) {
-    const Bytes payload = frames.payload(i);
-    PyObject* const bytes = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(payload.data()),
-                                                      static_cast<Py_ssize_t>(payload.size()));
+    const Bytes span = framed ? frames.payload(i) : frames.at(i);
+    PyObject* const bytes = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(span.data()),
+                                                      static_cast<Py_ssize_t>(span.size()));
     if (!bytes || PyList_SetItem(list.ptr(), static_cast<Py_ssize_t>(i), bytes) != 0)
       throw nb::python_error();
   }
   return list;
 }
 
+nb::object py_payloads(nb::handle buffer, nb::handle bounds) {
+  const Input in(buffer, "buffer");
+  const Integers edges(bounds, "bounds", false, 1);
+  return as_list({in.bytes(), edges.numbers()}, true);
+}
+
+nb::object py_slices(nb::handle buffer, nb::handle bounds) {
+  const Input in(buffer, "buffer");
+  const Integers edges(bounds, "bounds", false, 1);
+  return as_list({in.bytes(), edges.numbers()}, false);
+}
+
 }  // namespace
+
+void add_files(nb::module_& m);  // module_files.cc
 }  // namespace croupier
 
 NB_MODULE(_kernel, m) {
@@ -205,4 +217,6 @@ NB_MODULE(_kernel, m) {
   m.def("append", py_append, "out"_a, "position"_a, "payload"_a, "totals"_a);
   m.def("append_many", py_append_many, "out"_a, "position"_a, "payloads"_a, "first"_a, "totals"_a);
   m.def("payloads", py_payloads, "buffer"_a, "bounds"_a);
+  m.def("slices", py_slices, "buffer"_a, "bounds"_a);
+  add_files(m);
 }

@@ -1,6 +1,7 @@
 """Croupier shuffles record datasets and deals them to training jobs.
 
 for payload in croupier.read("train-*.tfrecord.gz"): ...
+data = croupier.open("train-*.tfrecord.gz"); len(data), data[41]
 with croupier.writer("out/train", shards=8, compression="gzip") as out: out.write(payload)
 """
 
@@ -10,6 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from croupier.dataset import Dataset, Place, Shard, concat, index, open  # noqa: A004
+    from croupier.dataset.batch import Batch
     from croupier.errors import (
         CancelledError,
         CompressionError,
@@ -21,11 +24,15 @@ if TYPE_CHECKING:
         IntegrityError,
         PayloadError,
         RecordTooLargeError,
+        SlowAccessWarning,
+        StaleError,
         StorageError,
+        TableError,
         TruncatedError,
         UsageError,
     )
     from croupier.frames import Damage
+    from croupier.inspect.info import Info, info
     from croupier.inspect.verify import FileReport, verify
     from croupier.runtime import Progress
     from croupier.streams import read
@@ -35,6 +42,8 @@ __version__ = "0.1.0"
 
 # Imported at first use: numpy alone takes longer than `croupier --help` may.
 _HOMES = {
+    "croupier.dataset": ("Dataset", "Place", "Shard", "concat", "index", "open"),
+    "croupier.dataset.batch": ("Batch",),
     "croupier.errors": (
         "CancelledError",
         "CompressionError",
@@ -46,11 +55,15 @@ _HOMES = {
         "IntegrityError",
         "PayloadError",
         "RecordTooLargeError",
+        "SlowAccessWarning",
+        "StaleError",
         "StorageError",
+        "TableError",
         "TruncatedError",
         "UsageError",
     ),
     "croupier.frames": ("Damage",),
+    "croupier.inspect.info": ("Info", "info"),
     "croupier.inspect.verify": ("FileReport", "verify"),
     "croupier.runtime": ("Progress",),
     "croupier.streams": ("read",),
@@ -59,24 +72,36 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Batch",
     "CancelledError",
     "CompressionError",
     "CorruptionWarning",
     "CroupierError",
     "Damage",
     "DataError",
+    "Dataset",
     "FileReport",
     "HeaderError",
+    "Info",
     "InputNotFoundError",
     "IntegrityError",
     "PayloadError",
+    "Place",
     "Progress",
     "RecordTooLargeError",
+    "Shard",
+    "SlowAccessWarning",
+    "StaleError",
     "StorageError",
+    "TableError",
     "TruncatedError",
     "UsageError",
     "Writer",
     "__version__",
+    "concat",
+    "index",
+    "info",
+    "open",
     "read",
     "verify",
     "writer",

@@ -7,13 +7,14 @@ or write out of range; none keeps a reference. All release the GIL but `append` 
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 U64 = NDArray[np.uint64]
+Data = Buffer | NDArray[Any]  # numpy arrays are Buffers to type checkers from Python 3.12 on
 
 CRC32C_IMPLEMENTATION: Final[str]
 """What this CPU was given: "avx512", "sse4.2", "arm64" or "table"."""
@@ -106,3 +107,120 @@ def append_many(
 
 def payloads(buffer: Buffer, bounds: U64) -> list[bytes]:
     """Each frame's payload as bytes of its own."""
+
+def slices(buffer: Data, bounds: U64) -> list[bytes]:
+    """buffer[bounds[i]:bounds[i + 1]] as bytes, for each i."""
+
+# Long sequences of lengths in few bits: see kernel/packed.h.
+
+PackedArrays = tuple[int, U64, NDArray[np.uint8], U64, U64, U64]
+"""(count, least, bits, words, sums, at): of each block of 64 numbers the smallest, the width in bits of the
+others less that, all blocks' words, the sum of all numbers before the block, and where its words begin."""
+
+def pack(values: U64, least: U64, bits: Data, words: U64) -> int:
+    """Fill `least`, `bits` and `words` from `values`; gives how many words were filled."""
+
+def index_packed(count: int, least: U64, bits: Data, words: U64, sums: U64, at: U64, summed: bool) -> None:
+    """Fill `sums` and `at`. ValueError for arrays that cannot be what `pack` made.
+
+    If `summed`, also for a sum of 2**63 or more; else sums wrap around.
+    """
+
+def sums_before(packed: PackedArrays, places: U64, sums: U64) -> None:
+    """sums[k] = the sum of all numbers before places[k]."""
+
+def unpack(packed: PackedArrays, first: int, values: U64) -> None:
+    """values[k] = number first + k."""
+
+def locate(
+    lengths: PackedArrays,
+    firsts: U64,
+    bases: U64,
+    records: U64,
+    file: U64,
+    offset: U64,
+    length: U64,
+    threads: int,
+) -> None:
+    """Where records stand: file[k], its offset there and its payload's length, for each of `records`.
+
+    File f has the records firsts[f]..firsts[f + 1], and the lengths before those sum up to bases[f].
+    """
+
+def search_sums(
+    packed: PackedArrays, firsts: U64, bases: U64, groups: U64, positions: U64, found: U64, begin: U64
+) -> None:
+    """In group g, of the numbers firsts[g]..firsts[g + 1]: the one in whose part of the sum a position lies.
+
+    found[k] is that number's place in the whole sequence, begin[k] the sum of those of its group before it.
+    """
+
+# Files: see kernel/files.h.
+
+FETCHED: Final[int]
+"""Everything was read."""
+WRONG_HEADER: Final[int]
+"""The length does not match its checksum."""
+WRONG_PAYLOAD: Final[int]
+"""The payload does not match its checksum."""
+WRONG_LENGTH: Final[int]
+"""The header is right, and says another length than was asked for."""
+BEHIND_END: Final[int]
+"""The file was too short for that when it was opened."""
+CHANGED: Final[int]
+"""The file was truncated, written to or replaced after it was opened."""
+REFUSED: Final[int]
+"""The system refused; the third number is errno."""
+
+SURVEY_PLAIN: Final[int]
+SURVEY_OTHER: Final[int]
+SURVEY_FAILED: Final[int]
+SURVEY_SMALL: Final[int]
+"""Bytes of a file up to which `survey` reads all of it."""
+
+class File:
+    """Owns a descriptor, and a mapping of it once that pays."""
+
+    def __init__(self, fd: int) -> None: ...
+    @property
+    def fd(self) -> int: ...
+    @property
+    def stamp(self) -> tuple[int, int, int, int]:
+        """(size, time of modification, time of change, inode) when it was opened; times in nanoseconds."""
+    @property
+    def regular(self) -> bool: ...
+    @property
+    def broken(self) -> bool:
+        """Its mapping met a truncation: open it anew."""
+    def unchanged(self) -> bool:
+        """Whether it still has its size and time of modification, and its name was not given to another."""
+
+def fetch(
+    files: list[File],
+    file: U64,
+    offsets: U64,
+    lengths: U64,
+    places: U64,
+    out: Data,
+    verify: bool,
+    threads: int,
+) -> tuple[int, int, int]:
+    """Read the payload of the frame at offsets[k] of files[file[k]], of lengths[k] bytes, to out[places[k]:].
+
+    Gives (request, why, errno): FETCHED, or what was wrong with the first request at fault.
+    """
+
+def walk(fd: int, size: int, begin: int, end: int, sync: bool, limit: int) -> tuple[int, int, int, bytes]:
+    """Lengths of the records that begin in [begin, end): (begin of the first, end of the last, why, uint64s).
+
+    `why` is FULL when `end` was reached. With `sync` the first record is looked for, else it is at `begin`.
+    """
+
+def digest(fd: int, size: int) -> int:
+    """CRC-32C of all of a small file, or of sixteen pieces of a large one."""
+
+def survey(paths: list[bytes], limit: int) -> tuple[bytes, bytes]:
+    """Open files one after the other: (nine columns of uint64, lengths of the records of those it walked).
+
+    Columns: SURVEY_*, whether it was walked, errno, size, modified, changed, inode, digest, records.
+    """

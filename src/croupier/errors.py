@@ -12,6 +12,8 @@ The tree::
     │   ├── PayloadError           a record's payload does not match its checksum: only that record is lost
     │   ├── RecordTooLargeError    a record declares more bytes than the caller allows
     │   └── CompressionError       the gzip or zlib stream is damaged
+    ├── TableError                 a kept offset table is damaged, or none is there where one is required
+    ├── StaleError                 a file is not what it was when it was opened, or is being written to
     ├── IntegrityError             what was written is not what went in: nothing was published
     └── CancelledError             stopped on request, nothing half-done is left
 """
@@ -111,6 +113,14 @@ class CompressionError(DataError):
     """The gzip or zlib stream is damaged."""
 
 
+class TableError(CroupierError):
+    """A kept offset table is damaged, or none is there where one is required. It can always be made again."""
+
+
+class StaleError(CroupierError):
+    """A file is not what it was when it was opened: it was replaced, truncated or written to."""
+
+
 class IntegrityError(CroupierError):
     """What would have been published is not what went in."""
 
@@ -121,3 +131,7 @@ class CancelledError(CroupierError):
 
 class CorruptionWarning(UserWarning):
     """Damage was passed over, as `on_corrupt` asked."""
+
+
+class SlowAccessWarning(UserWarning):
+    """What was asked for can be had, but slowly: random access to a file that has no entry points."""

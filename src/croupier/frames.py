@@ -109,7 +109,10 @@ class FrameReader:
         max_record: int = MAX_RECORD,
         on_damage: Callable[[Damage], None] = lambda damage: None,
         hint: str = "",
+        start: int = 0,
+        record: int = 0,
     ) -> None:
+        """`source` stands at byte `start` of the stream, where record number `record` begins."""
         check_on_corrupt(on_corrupt)
         self._hint = hint
         self._source, self._path, self._size, self._inflated = source, path, size, inflated
@@ -117,10 +120,10 @@ class FrameReader:
         self._view = memoryview(bytearray(BLOCK if size is None else max(min(size, BLOCK), 64)))
         self._bounds = np.empty(MIN_FRAME_ROOM, np.uint64)
         self._start = self._end = 0  # what is in the buffer and not yet handed out
-        self._origin = 0  # stream offset of the buffer's first byte
+        self._origin = start  # stream offset of the buffer's first byte
         self._ended = False
-        self.records = 0
-        """Records handed out so far."""
+        self.records = record
+        """The number of the next record."""
 
     @property
     def offset(self) -> int:

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import glob
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterable
@@ -33,14 +34,19 @@ class Source(Protocol):
 
 
 def expand(paths: PathLike | Iterable[PathLike]) -> list[str]:
-    """The files that paths, globs and folders name: arguments in their order, each sorted by bytes.
+    """The files that paths, globs, folders and `name@64` name: arguments in order, each sorted by bytes.
 
-    Of a folder, the files whose names contain "tfrec" are taken; hidden ones never.
+    Of a folder, the files whose names contain "tfrec" are taken; hidden ones never. Where all shards of a set are
+    named (`prefix-?????-of-?????`, `prefix@64`), all must be there.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
         raise UsageError("no input was given")
     return [file for path in given for file in _expand_one(os.fspath(path))]
+
+
+_SHARD = re.compile(r"(.*)-(\d{5,})-of-(\d{5,})(.*)", re.DOTALL)
+_SHARDS = re.compile(r"(.+)@(\d{1,7})((?:\.[^/]*)?)", re.DOTALL)
 
 
 def _expand_one(path: str) -> list[str]:
@@ -49,26 +55,63 @@ def _expand_one(path: str) -> list[str]:
     if "://" in path:
         raise UsageError(f"{path}: only local files and '-' (standard input) can be read")
     if os.path.isdir(path):
-        names = [name for name in os.listdir(path) if "tfrec" in name and not name.startswith(".")]
-        found = [os.path.join(path, name) for name in names]
-        found = [file for file in found if os.path.isfile(file)]
+        with reporting("list", path), os.scandir(path) as entries:
+            records = [entry for entry in entries if "tfrec" in entry.name and not entry.name.startswith(".")]
+            found = [entry.path for entry in records if entry.is_file()]
         if not found:
             raise InputNotFoundError(f"{path}: no file in this folder has 'tfrec' in its name")
     elif os.path.exists(path):  # a name with brackets in it, say, is itself
         return [path]
+    elif match := _SHARDS.fullmatch(path):
+        return _shards(path, *match.groups())
     elif glob.has_magic(path):
         found = [file for file in glob.glob(path, recursive=True) if not os.path.isdir(file)]
         if not found:
             raise InputNotFoundError(f"{path}: no file matches")
+        if "-?????-of-?????" in path:
+            _refuse_incomplete(path, found)
     else:
         raise InputNotFoundError(f"{path}: no such file or folder")
     return sorted(found, key=os.fsencode)
 
 
+def _shards(path: str, stem: str, count: str, suffix: str) -> list[str]:
+    """The files of `stem@count`, with the suffix that is given or the one that they have."""
+    first = f"{stem}-00000-of-{int(count):05d}"
+    if not suffix and not os.path.exists(first):
+        suffixes = {file[len(first) :] for file in glob.glob(f"{glob.escape(first)}.*")}
+        if len(suffixes) > 1:
+            raise UsageError(f"{path}: there are sets of several suffixes: {', '.join(sorted(suffixes))}")
+        suffix = suffixes.pop() if suffixes else ""
+    found = [f"{stem}-{number:05d}-of-{int(count):05d}{suffix}" for number in range(int(count))]
+    lacking = [file for file in found if not os.path.exists(file)]
+    if lacking or not found:
+        example = f": {lacking[0]} is missing" if lacking else ""
+        raise InputNotFoundError(f"{path}: {len(lacking):,} of {int(count):,} shards are not there{example}")
+    return found
+
+
+def _refuse_incomplete(path: str, found: list[str]) -> None:
+    """All shards of a set, or none: a dataset without one would go unnoticed."""
+    sets: dict[tuple[str, int, str], set[int]] = {}
+    for file in found:
+        if match := _SHARD.fullmatch(file):
+            stem, number, count, suffix = match.groups()
+            sets.setdefault((stem, int(count), suffix), set()).add(int(number))
+    for (stem, count, suffix), numbers in sets.items():
+        lacking = set(range(min(count, 1 << 20))) - numbers
+        if lacking:
+            first = f"{stem}-{min(lacking):05d}-of-{count:05d}{suffix}"
+            raise InputNotFoundError(
+                f"{path}: {len(lacking):,} of {count:,} shards are not there: {first} is missing"
+            )
+
+
 class FileSource:
     """A file, a pipe or standard input, read from front to back."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, start: int = 0) -> None:
+        """`start` is where in a regular file to begin."""
         self.path = path
         with reporting("open", path):
             self._fd = 0 if path == STDIN else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -79,6 +122,9 @@ class FileSource:
         self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
         """Bytes in all; None for a pipe. What is appended later is not read."""
         self._left = self.size
+        if start and self.size is not None:
+            self._left = max(self.size - start, 0)
+            os.lseek(self._fd, start, os.SEEK_SET)
         self._peeked = memoryview(b"")
         if self.size is not None and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)

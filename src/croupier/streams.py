@@ -38,11 +38,14 @@ def open_file(
     on_corrupt: OnCorrupt = "fail",
     max_record: int = MAX_RECORD,
     on_damage: Callable[[Damage], None] = lambda damage: None,
+    *,
+    start: int = 0,
+    record: int = 0,
 ) -> Iterator[OpenFile]:
-    """Open one file, whatever it is by its content."""
-    with storage.FileSource(path) as file:
+    """Open one file, whatever it is by its content; a plain one also at byte `start`, where `record` is."""
+    with storage.FileSource(path, start) as file:
         head = file.peek(HEAD)
-        compression = detect(head)
+        compression = Compression.NONE if start else detect(head)
         inflater = None if compression is Compression.NONE else Inflater(file, path, compression)
         frames = FrameReader(
             inflater or file,
@@ -53,6 +56,8 @@ def open_file(
             max_record=max_record,
             on_damage=on_damage,
             hint=describe(head),
+            start=start,
+            record=record,
         )
         yield OpenFile(path, compression, frames, file, inflater)
 
@@ -74,7 +79,7 @@ def read(
             ...
     """
     check_on_corrupt(on_corrupt)
-    return _payloads(storage.expand(paths), on_corrupt, max_record_bytes, on_damage or _warn)
+    return _payloads(storage.expand(paths), on_corrupt, max_record_bytes, on_damage or warn)
 
 
 def _payloads(
@@ -86,7 +91,7 @@ def _payloads(
                 yield from _kernel.payloads(block.buffer, block.bounds)
 
 
-def _warn(damage: Damage) -> None:
+def warn(damage: Damage) -> None:
     """Point at the line that reads, however deep in this package the damage was met."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__package__", "").startswith("croupier"):

@@ -1,0 +1,253 @@
+// Reading many records at once: see files.h.
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <numeric>
+
+#include "files.h"
+#include "threads.h"
+
+namespace croupier {
+namespace {
+
+// Neighbours on disk that stand closer than this are read together, up to kMostRun bytes.
+constexpr std::uint64_t kGap = 16 << 10, kMostRun = 1 << 20;
+// From this size on a payload is read to where it belongs, smaller ones by way of a buffer that stays in cache.
+constexpr std::uint64_t kDirect = 64 << 10;
+// Requests that one thread has under way, where the page cache has nothing.
+constexpr std::size_t kDepth = 64;
+
+struct Batch {
+  const std::vector<File*>& files;
+  Numbers file, offsets, lengths, places;
+  Room out;
+  bool verify;
+
+  std::size_t count() const { return file.size(); }
+  File& of(std::size_t k) const {
+    const std::uint64_t f = file[k];
+    if (f >= files.size()) refuse("file has a number that is no file's");
+    return *files[f];
+  }
+  Room place(std::size_t k) const {
+    const std::uint64_t from = places[k], length = lengths[k];
+    if (from > out.size() || length > out.size() - from) refuse("a place is not within out");
+    return {out.data() + from, static_cast<std::size_t>(length)};
+  }
+};
+
+struct Wrong {  // thrown from deep inside, caught once a part
+  Fetched what;
+};
+[[noreturn]] void fail(std::size_t record, Fault fault, int error = 0) { throw Wrong{{record, fault, error}}; }
+
+// The frame's ends, copied; the payload stands in its place already.
+void check_frame(const Batch& batch, std::size_t k, const Byte* header, const Byte* trailer, Room payload) {
+  with_cpu([&]<class Cpu>(Cpu) {
+    const std::uint64_t length = load64(header);
+    if (load32(header + 8) != mask(crc32c_of_length<Cpu>(length))) fail(k, Fault::kWrongHeader);
+    if (length != payload.size()) fail(k, Fault::kWrongLength);
+    if (batch.verify && load32(trailer) != mask(crc32c<Cpu>(payload.data(), payload.size())))
+      fail(k, Fault::kWrongPayload);
+  });
+}
+
+void take_frame(const Batch& batch, std::size_t k, const Byte* frame, Room payload) {
+  Byte header[kHeader], trailer[kTrailer];
+  std::memcpy(header, frame, kHeader);
+  if (!payload.empty()) std::memcpy(payload.data(), frame + kHeader, payload.size());
+  std::memcpy(trailer, frame + kHeader + payload.size(), kTrailer);
+  check_frame(batch, k, header, trailer, payload);
+}
+
+void check_end(const Batch& batch, std::size_t k, const File& file, std::uint64_t size) {
+  const std::uint64_t offset = batch.offsets[k], end = file.stamp().size;
+  if (offset > end || size > end - offset) fail(k, Fault::kEnd);
+}
+
+// All of `pieces`, from `offset` on.
+void read_all(std::size_t k, int fd, std::span<struct iovec> pieces, std::uint64_t offset) {
+  while (!pieces.empty()) {
+    ssize_t got = preadv(fd, pieces.data(), static_cast<int>(pieces.size()), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(k, Fault::kSystem, errno);
+    if (got == 0) fail(k, Fault::kChanged);
+    offset += static_cast<std::uint64_t>(got);
+    for (; !pieces.empty() && static_cast<std::size_t>(got) >= pieces.front().iov_len; pieces = pieces.subspan(1))
+      got -= static_cast<ssize_t>(pieces.front().iov_len);
+    if (!pieces.empty()) {
+      pieces.front().iov_base = static_cast<Byte*>(pieces.front().iov_base) + got;
+      pieces.front().iov_len -= static_cast<std::size_t>(got);
+    }
+  }
+}
+
+void read_direct(const Batch& batch, std::size_t k, int fd, Room payload) {
+  Byte header[kHeader], trailer[kTrailer];
+  struct iovec pieces[3] = {{header, kHeader}, {payload.data(), payload.size()}, {trailer, kTrailer}};
+  read_all(k, fd, pieces, batch.offsets[k]);
+  check_frame(batch, k, header, trailer, payload);
+}
+
+// From the page cache: in the caller's order, as there is no disk to please.
+void take_warm(const Batch& batch, std::size_t from, std::size_t to) {
+  constexpr std::size_t kAhead = 16, kLines = 6;
+  for (std::size_t k = from; k < to; ++k) {
+    if (k + kAhead < to) {
+      const File& later = batch.of(k + kAhead);
+      const std::uint64_t at = batch.offsets[k + kAhead];
+      if (later.map() && at < later.stamp().size)
+        for (std::size_t line = 0; line < kLines; ++line) __builtin_prefetch(later.map() + at + 64 * line);
+    }
+    File& file = batch.of(k);
+    const Room payload = batch.place(k);
+    check_end(batch, k, file, kOverhead + payload.size());
+    if (file.map()) {
+      const Touch touch(file);
+      take_frame(batch, k, file.map() + batch.offsets[k], payload);
+    } else {
+      read_direct(batch, k, file.fd(), payload);
+    }
+  }
+}
+
+// Requests that one read serves.
+struct Run {
+  std::size_t from, to;  // in the order of the disk
+  std::uint64_t begin, end;
+};
+
+void read_run(const Batch& batch, const std::vector<std::size_t>& order, const Run& run, std::vector<Byte>& buffer) {
+  const std::size_t k = order[run.from];
+  File& file = batch.of(k);
+  const auto size = static_cast<std::size_t>(run.end - run.begin);
+  if (run.to - run.from == 1 && size >= kDirect) return read_direct(batch, k, file.fd(), batch.place(k));
+  if (buffer.size() < size) buffer.resize(size);
+  struct iovec whole[1] = {{buffer.data(), size}};
+  read_all(k, file.fd(), whole, run.begin);
+  for (std::size_t i = run.from; i < run.to; ++i) {
+    const Room payload = batch.place(order[i]);
+    const std::uint64_t offset = batch.offsets[order[i]];
+    if (offset < run.begin || offset > run.end || kOverhead + payload.size() > run.end - offset)
+      refuse("offsets or lengths were changed by another thread");
+    take_frame(batch, order[i], buffer.data() + (offset - run.begin), payload);
+  }
+}
+
+void advise([[maybe_unused]] int fd, [[maybe_unused]] std::uint64_t begin, [[maybe_unused]] std::uint64_t end) {
+#ifdef POSIX_FADV_WILLNEED
+  posix_fadvise(fd, static_cast<off_t>(begin), static_cast<off_t>(end - begin), POSIX_FADV_WILLNEED);
+#endif
+}
+
+void read_cold(const Batch& batch, const std::vector<std::size_t>& order, const std::vector<Run>& runs,
+               std::size_t from, std::size_t to) {
+  std::vector<Byte> buffer;
+  std::size_t asked = from;
+  for (std::size_t i = from; i < to; ++i) {
+    for (; asked < to && asked < i + kDepth; ++asked)
+      advise(batch.of(order[runs[asked].from]).fd(), runs[asked].begin, runs[asked].end);
+    read_run(batch, order, runs[i], buffer);
+  }
+}
+
+std::vector<Run> runs_of(const Batch& batch, const std::vector<std::size_t>& order) {
+  std::vector<Run> runs;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::size_t k = order[i];
+    const std::uint64_t begin = batch.offsets[k], size = kOverhead + batch.place(k).size();
+    check_end(batch, k, batch.of(k), size);
+    if (!runs.empty() && batch.file[order[runs.back().from]] == batch.file[k]) {
+      Run& last = runs.back();
+      const std::uint64_t end = std::max(last.end, begin + size);
+      if (begin >= last.begin && begin <= last.end + kGap && end - last.begin <= kMostRun) {
+        last.end = end;
+        last.to = i + 1;
+        continue;
+      }
+    }
+    runs.push_back({i, i + 1, begin, begin + size});
+  }
+  return runs;
+}
+
+// Whether a few of the records are in the page cache. Where the system cannot say, they are not.
+bool is_warm(const Batch& batch) {
+#ifdef RWF_NOWAIT
+  constexpr std::size_t kSamples = 8;
+  const std::size_t step = batch.count() / kSamples + 1;
+  for (std::size_t k = step / 2; k < batch.count(); k += step) {
+    Byte byte;
+    struct iovec one = {&byte, 1};
+    if (preadv2(batch.of(k).fd(), &one, 1, static_cast<off_t>(batch.offsets[k] + kHeader), RWF_NOWAIT) != 1)
+      return false;
+  }
+  return true;
+#else
+  return true;
+#endif
+}
+
+// job(0) ... job(parts - 1) in parallel; gives what went wrong first in the caller's order.
+template <class Job>
+Fetched guarded(std::size_t parts, const Job& job) {
+  Fetched worst;
+  std::mutex lock;
+  in_parallel(parts, [&](std::size_t part) {
+    try {
+      job(part);
+    } catch (const Wrong& wrong) {
+      const std::lock_guard<std::mutex> held(lock);
+      if (worst.fault == Fault::kNone || wrong.what.record < worst.record) worst = wrong.what;
+    }
+  });
+  return worst;
+}
+
+Fetched fetch_warm(const Batch& batch, unsigned threads) {
+  constexpr std::uint64_t kCost = 512;  // a record of no bytes takes as long as copying so many
+  for (File* file : batch.files) file->want_map();
+  guard_mappings();
+  const std::size_t n = batch.count(), parts = parts_for(batch.out.size() + n * kCost, threads);
+  return guarded(parts, [&](std::size_t part) { take_warm(batch, n * part / parts, n * (part + 1) / parts); });
+}
+
+Fetched fetch_cold(const Batch& batch, unsigned threads) {
+  std::vector<std::size_t> order(batch.count());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto before = [&](std::size_t a, std::size_t b) {
+    return std::pair(batch.file[a], batch.offsets[a]) < std::pair(batch.file[b], batch.offsets[b]);
+  };
+  if (!std::is_sorted(order.begin(), order.end(), before)) std::sort(order.begin(), order.end(), before);
+  std::vector<Run> runs;
+  Fetched wrong = guarded(1, [&](std::size_t) { runs = runs_of(batch, order); });
+  if (wrong.fault != Fault::kNone) return wrong;
+  const std::size_t parts = std::clamp<std::size_t>(runs.size() / 16, 1, std::clamp(threads, 1U, 256U));
+  return guarded(parts, [&](std::size_t part) {
+    read_cold(batch, order, runs, runs.size() * part / parts, runs.size() * (part + 1) / parts);
+  });
+}
+
+}  // namespace
+
+Fetched fetch(const std::vector<File*>& files, Numbers file, Numbers offsets, Numbers lengths, Numbers places,
+              Room out, bool verify, unsigned threads) {
+  const Batch batch{files, file, offsets, lengths, places, out, verify};
+  if (offsets.size() != file.size() || lengths.size() != file.size() || places.size() != file.size())
+    refuse("file, offsets, lengths and places differ in length");
+  for (std::size_t k = 0; k < batch.count(); ++k) batch.of(k);  // refuses numbers of no file
+  Fetched found = is_warm(batch) ? fetch_warm(batch, threads) : fetch_cold(batch, threads);
+  // Afterwards, so that no change before or meanwhile goes unnoticed.
+  for (std::size_t f = 0; f < files.size(); ++f) {
+    if (!files[f]->broken() && files[f]->unchanged()) continue;
+    const auto first = std::ranges::find(file, f);
+    if (first != file.end()) return {static_cast<std::size_t>(first - file.begin()), Fault::kChanged, 0};
+  }
+  return found;
+}
+
+}  // namespace croupier

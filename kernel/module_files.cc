@@ -1,0 +1,219 @@
+// The part of croupier._kernel that knows tables and files: see src/croupier/_kernel.pyi.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include "buffers.h"
+#include "files.h"
+#include "packed.h"
+
+namespace croupier {
+namespace {
+
+using U64 = std::uint64_t;
+using Gone = nb::gil_scoped_release;
+
+// (count, least, bits, words, sums, at), as `index_packed` made them.
+struct PackedArrays {
+  explicit PackedArrays(const nb::tuple& arrays)
+      : count((check(arrays), nb::cast<U64>(arrays[0]))),
+        least(arrays[1], "least", false),
+        bits(arrays[2], "bits"),
+        words(arrays[3], "words", false),
+        sums(arrays[4], "sums", false),
+        at(arrays[5], "at", false) {}
+  Packed packed() const {
+    return {count, least.numbers(), bits.bytes(), words.numbers(), sums.numbers(), at.numbers()};
+  }
+  static void check(const nb::tuple& arrays) {
+    if (nb::len(arrays) != 6) throw nb::value_error("packed must be (count, least, bits, words, sums, at)");
+  }
+
+  U64 count;
+  Integers least;
+  Input bits;
+  Integers words, sums, at;
+};
+
+nb::bytes as_bytes(const std::vector<U64>& numbers) {
+  return nb::bytes(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(U64));
+}
+
+std::size_t py_pack(nb::handle values, nb::handle least, nb::handle bits, nb::handle words) {
+  const Integers in(values, "values", false), low(least, "least", true), out(words, "words", true);
+  const Output widths(bits, "bits");
+  const Gone gone;
+  return pack(in.numbers(), low.slots(), widths.room(), out.slots());
+}
+
+void py_index_packed(U64 count, nb::handle least, nb::handle bits, nb::handle words, nb::handle sums,
+                     nb::handle at, bool summed) {
+  const Integers low(least, "least", false), in(words, "words", false), out(sums, "sums", true),
+      places(at, "at", true);
+  const Input widths(bits, "bits");
+  const Gone gone;
+  index_packed(count, low.numbers(), widths.bytes(), in.numbers(), out.slots(), places.slots(), summed);
+}
+
+void py_sums_before(const nb::tuple& packed, nb::handle places, nb::handle sums) {
+  const PackedArrays arrays(packed);
+  const Integers in(places, "places", false), out(sums, "sums", true);
+  const Gone gone;
+  sums_before(arrays.packed(), in.numbers(), out.slots());
+}
+
+void py_unpack(const nb::tuple& packed, U64 first, nb::handle values) {
+  const PackedArrays arrays(packed);
+  const Integers out(values, "values", true);
+  const Gone gone;
+  unpack(arrays.packed(), first, out.slots());
+}
+
+void py_locate(const nb::tuple& lengths, nb::handle firsts, nb::handle bases, nb::handle records, nb::handle file,
+               nb::handle offset, nb::handle length, unsigned threads) {
+  const PackedArrays arrays(lengths);
+  const Integers starts(firsts, "firsts", false), sums(bases, "bases", false), wanted(records, "records", false);
+  const Integers files(file, "file", true), offsets(offset, "offset", true), sizes(length, "length", true);
+  const Gone gone;
+  locate(arrays.packed(), starts.numbers(), sums.numbers(), wanted.numbers(), files.slots(), offsets.slots(),
+         sizes.slots(), threads);
+}
+
+void py_search_sums(const nb::tuple& packed, nb::handle firsts, nb::handle bases, nb::handle groups,
+                    nb::handle positions, nb::handle found, nb::handle begin) {
+  const PackedArrays arrays(packed);
+  const Integers starts(firsts, "firsts", false), sums(bases, "bases", false), in(groups, "groups", false),
+      where(positions, "positions", false);
+  const Integers out(found, "found", true), edges(begin, "begin", true);
+  const Gone gone;
+  search_sums(arrays.packed(), starts.numbers(), sums.numbers(), in.numbers(), where.numbers(), out.slots(),
+              edges.slots());
+}
+
+using StampTuple = std::tuple<U64, U64, U64, U64>;
+StampTuple as_tuple(const Stamp& stamp) { return {stamp.size, stamp.modified, stamp.changed, stamp.inode}; }
+
+[[noreturn]] void raise_errno(int error) {
+  errno = error;
+  PyErr_SetFromErrno(PyExc_OSError);
+  throw nb::python_error();
+}
+
+void open_file(File* self, int fd) {
+  new (self) File(fd);
+  if (self->fd() < 0) {
+    const int error = errno;
+    self->~File();
+    raise_errno(error);
+  }
+}
+
+std::tuple<std::size_t, int, int> py_fetch(const nb::list& files, nb::handle file, nb::handle offsets,
+                                           nb::handle lengths, nb::handle places, nb::handle out, bool verify, unsigned threads) {
+  std::vector<File*> opened;
+  std::vector<nb::object> held;  // the caller's list may change meanwhile
+  for (nb::handle one : files) {
+    held.push_back(nb::borrow(one));
+    opened.push_back(nb::cast<File*>(one));
+  }
+  const Integers which(file, "file", false), from(offsets, "offsets", false), sizes(lengths, "lengths", false),
+      to(places, "places", false);
+  const Output room(out, "out");
+  Fetched fetched;
+  {
+    const Gone gone;
+    fetched = fetch(opened, which.numbers(), from.numbers(), sizes.numbers(), to.numbers(), room.room(), verify, threads);
+  }
+  return {fetched.record, static_cast<int>(fetched.fault), fetched.error};
+}
+
+nb::tuple py_walk(int fd, U64 size, U64 begin, U64 end, bool sync, U64 limit) {
+  Walked walked;
+  {
+    const Gone gone;
+    walked = walk(fd, size, begin, end, sync, limit);
+  }
+  if (walked.error) raise_errno(walked.error);
+  return nb::make_tuple(walked.begin, walked.end, static_cast<int>(walked.why), as_bytes(walked.lengths));
+}
+
+std::uint32_t py_digest(int fd, U64 size) {
+  std::uint32_t crc = 0;
+  bool well;
+  {
+    const Gone gone;
+    well = digest(fd, size, crc);
+  }
+  if (!well) raise_errno(errno);
+  return crc;
+}
+
+// Files' columns, one behind the other: see _kernel.pyi.
+std::pair<nb::bytes, nb::bytes> py_survey(const nb::list& names, U64 limit) {
+  std::vector<U64> lengths, columns;
+  std::vector<std::string> paths;
+  for (nb::handle name : names) paths.emplace_back(nb::cast<nb::bytes>(name).c_str());
+  {
+    const Gone gone;
+    std::vector<Surveyed> found;
+    found.reserve(paths.size());
+    survey(paths, limit, found, lengths);
+    for (const Surveyed& one : found) columns.push_back(static_cast<U64>(one.kind));
+    for (const Surveyed& one : found) columns.push_back(one.walked);
+    for (const Surveyed& one : found) columns.push_back(static_cast<U64>(one.error));
+    for (const Surveyed& one : found) columns.push_back(one.stamp.size);
+    for (const Surveyed& one : found) columns.push_back(one.stamp.modified);
+    for (const Surveyed& one : found) columns.push_back(one.stamp.changed);
+    for (const Surveyed& one : found) columns.push_back(one.stamp.inode);
+    for (const Surveyed& one : found) columns.push_back(one.digest);
+    for (const Surveyed& one : found) columns.push_back(one.records);
+  }
+  return {as_bytes(columns), as_bytes(lengths)};
+}
+
+}  // namespace
+
+void add_files(nb::module_& m) {
+  using nanobind::literals::operator""_a;
+
+  m.attr("FETCHED") = static_cast<int>(Fault::kNone);
+  m.attr("WRONG_HEADER") = static_cast<int>(Fault::kWrongHeader);
+  m.attr("WRONG_PAYLOAD") = static_cast<int>(Fault::kWrongPayload);
+  m.attr("WRONG_LENGTH") = static_cast<int>(Fault::kWrongLength);
+  m.attr("BEHIND_END") = static_cast<int>(Fault::kEnd);
+  m.attr("CHANGED") = static_cast<int>(Fault::kChanged);
+  m.attr("REFUSED") = static_cast<int>(Fault::kSystem);
+  m.attr("SURVEY_PLAIN") = static_cast<int>(Kind::kPlain);
+  m.attr("SURVEY_OTHER") = static_cast<int>(Kind::kOther);
+  m.attr("SURVEY_FAILED") = static_cast<int>(Kind::kFailed);
+  m.attr("SURVEY_SMALL") = kSmallFile;
+
+  nb::class_<File>(m, "File")
+      .def("__init__", open_file, "fd"_a)
+      .def_prop_ro("fd", &File::fd)
+      .def_prop_ro("stamp", [](const File& file) { return as_tuple(file.stamp()); })
+      .def_prop_ro("regular", [](const File& file) { return file.stamp().regular; })
+      .def_prop_ro("broken", &File::broken)
+      .def("unchanged", [](const File& file) { return !file.broken() && file.unchanged(); });
+
+  m.def("pack", py_pack, "values"_a, "least"_a, "bits"_a, "words"_a);
+  m.def("index_packed", py_index_packed, "count"_a, "least"_a, "bits"_a, "words"_a, "sums"_a, "at"_a,
+        "summed"_a);
+  m.def("sums_before", py_sums_before, "packed"_a, "places"_a, "sums"_a);
+  m.def("unpack", py_unpack, "packed"_a, "first"_a, "values"_a);
+  m.def("locate", py_locate, "lengths"_a, "firsts"_a, "bases"_a, "records"_a, "file"_a, "offset"_a, "length"_a,
+        "threads"_a);
+  m.def("search_sums", py_search_sums, "packed"_a, "firsts"_a, "bases"_a, "groups"_a, "positions"_a, "found"_a,
+        "begin"_a);
+  m.def("fetch", py_fetch, "files"_a, "file"_a, "offsets"_a, "lengths"_a, "places"_a, "out"_a, "verify"_a,
+        "threads"_a);
+  m.def("walk", py_walk, "fd"_a, "size"_a, "begin"_a, "end"_a, "sync"_a, "limit"_a);
+  m.def("digest", py_digest, "fd"_a, "size"_a);
+  m.def("survey", py_survey, "paths"_a, "limit"_a);
+}
+
+}  // namespace croupier

@@ -1,0 +1,218 @@
+"""Records of compressed files: by fragment where there are some, else by streaming."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+from isal import isal_zlib
+
+from croupier import _kernel
+from croupier.errors import CompressionError, HeaderError, PayloadError, SlowAccessWarning, StaleError
+from croupier.frames import OVERHEAD, Block, OnCorrupt
+from croupier.runtime import MIB, Runtime
+from croupier.streams import open_file
+from croupier.table.packed import Integers, Octets, integers
+from croupier.table.seekable import HEAD, LAST_BLOCK
+
+if TYPE_CHECKING:
+    from croupier.dataset.files import Files
+
+_DeflateError = cast(type[Exception], isal_zlib.error)
+
+CACHE = 32 * MIB
+"""Of inflated fragments that a dataset keeps: those who read one record after the other inflate each once."""
+PARALLEL = MIB
+"""Compressed bytes from which on threads pay."""
+
+
+class _Piece(NamedTuple):
+    """A fragment to be inflated."""
+
+    file: int
+    begin: int
+    """Of its content, in the decompressed stream."""
+    size: int
+    offset: int
+    """In the file."""
+    stored: int
+
+
+class _Inflated(NamedTuple):
+    data: memoryview
+    bounds: Integers
+
+
+class Fragments:
+    """Reads records of seekable gzip files."""
+
+    def __init__(self, files: Files, threads: int) -> None:
+        self._files, self._threads = files, threads
+        self._cache: OrderedDict[tuple[int, int], _Inflated] = OrderedDict()
+        self._cached = 0
+        self._lock = threading.Lock()
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def read(self, file: Integers, offset: Integers, length: Integers, place: Integers, out: Octets) -> None:
+        """Each record's payload to out[place:]."""
+        table = self._files.table
+        found, begin = integers(len(file)), integers(len(file))
+        _kernel.search_sums(table.raw, table.fragment_firsts, table.raw_bases, file, offset, found, begin)
+        numbers, first, which = np.unique(found, return_index=True, return_inverse=True)
+        pieces = self._pieces(file[first], begin[first], numbers)
+        order = np.argsort(which, kind="stable")
+        cuts = np.searchsorted(which[order], np.arange(len(pieces) + 1))
+        within = (offset - begin).tolist()
+        lengths, places, target = length.tolist(), place.tolist(), out.data
+        for number, inflated in enumerate(self._inflate(pieces)):
+            for k in order[cuts[number] : cuts[number + 1]].tolist():
+                self._take(pieces[number], inflated, within[k], target[places[k] : places[k] + lengths[k]])
+
+    def _pieces(self, file: Integers, begin: Integers, numbers: Integers) -> list[_Piece]:
+        table = self._files.table
+        one = np.uint64(1)
+        raw = table.raw.sums_before(numbers + one) - table.raw.sums_before(numbers)
+        before = table.stored.sums_before(numbers)
+        stored = table.stored.sums_before(numbers + one) - before
+        offsets = before - table.stored_bases[file] + np.uint64(HEAD)
+        columns = (file, begin, raw, offsets, stored)
+        return [_Piece(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+
+    def _take(self, piece: _Piece, inflated: _Inflated, at: int, target: memoryview) -> None:
+        """Copy a payload, after seeing that just this record stands there."""
+        row = int(np.searchsorted(inflated.bounds, at))
+        end = at + OVERHEAD + len(target)
+        if row + 1 >= len(inflated.bounds) or inflated.bounds[row : row + 2].tolist() != [at, end]:
+            raise self._stale(piece)
+        target[:] = inflated.data[end - len(target) - 4 : end - 4]
+
+    def _inflate(self, pieces: list[_Piece]) -> Iterator[_Inflated]:
+        """The fragments' content, in order; several at a time where that pays."""
+        if len(pieces) > 1 and self._threads > 1 and sum(piece.stored for piece in pieces) >= PARALLEL:
+            with Runtime(workers=self._threads) as runtime:
+                yield from runtime.map(self._get, pieces)
+        else:
+            yield from map(self._get, pieces)
+
+    def _get(self, piece: _Piece) -> _Inflated:
+        key = piece.file, piece.offset
+        with self._lock:
+            if (cached := self._cache.get(key)) is not None:
+                self._cache.move_to_end(key)
+                return cached
+        inflated = self._load(piece)
+        with self._lock:
+            if key not in self._cache and piece.size <= CACHE // 4:
+                self._cache[key] = inflated
+                self._cached += piece.size
+                while self._cached > CACHE:
+                    _, dropped = self._cache.popitem(last=False)
+                    self._cached -= len(dropped.data)
+        return inflated
+
+    def _load(self, piece: _Piece) -> _Inflated:
+        path = self._files.paths[piece.file]
+        file = self._files.open(piece.file)
+        packed = os.pread(file.fd, piece.stored, piece.offset)
+        stream: Any = isal_zlib.decompressobj(-15)
+        try:
+            data: bytes = stream.decompress(packed + LAST_BLOCK, piece.size + 1)
+        except _DeflateError as error:
+            raise self._damaged(piece, str(error)) from None
+        if len(data) != piece.size or (not stream.eof and stream.decompress(stream.unconsumed_tail, 1)):
+            raise self._damaged(piece, f"it has {len(data):,} bytes instead of {piece.size:,}")
+        if not file.unchanged():
+            raise self._stale(piece)
+        bounds = integers(len(data) // OVERHEAD + 1)
+        count, why = _kernel.scan(data, 0, bounds, self._files.verify, 1 << 63)
+        if why == _kernel.BAD_PAYLOAD:
+            problem = "a record's payload does not match its checksum"
+            raise PayloadError(problem, path, offset=piece.begin + int(bounds[count]), inflated=True)
+        if why != _kernel.PARTIAL or int(bounds[count]) != len(data):
+            problem = "no record begins here, where one was when the file was indexed"
+            raise HeaderError(problem, path, offset=piece.begin + int(bounds[count]), inflated=True)
+        return _Inflated(memoryview(data), bounds[: count + 1].copy())
+
+    def _damaged(self, piece: _Piece, problem: str) -> CompressionError:
+        what = f"the gzip fragment of {piece.stored:,} bytes that begins here is damaged: {problem}"
+        return CompressionError(what, self._files.paths[piece.file], offset=piece.offset)
+
+    def _stale(self, piece: _Piece) -> StaleError:
+        path = self._files.paths[piece.file]
+        return StaleError(f"{path}: changed since its offset table was made; open the dataset anew")
+
+
+class Streams:
+    """Reads records of files that can only be inflated from their beginning; goes on where it stopped."""
+
+    def __init__(self, paths: Sequence[str], on_corrupt: OnCorrupt, limit: int) -> None:
+        self._paths, self._policy, self._limit = paths, on_corrupt, limit
+        self._cursor: _Cursor | None = None
+        self._lock = threading.Lock()
+
+    def after_fork(self) -> None:
+        self._cursor, self._lock = None, threading.Lock()
+
+    def read(self, file: Integers, record: Integers, length: Integers, place: Integers, out: Octets) -> None:
+        """Each record's payload to out[place:]; `record` counts in its file."""
+        columns = [column.tolist() for column in (file, record, length, place)]
+        target = out.data
+        with self._lock:
+            for number, wanted, size, begin in sorted(zip(*columns, strict=True)):
+                try:
+                    payload = self._at(number, wanted).payload(wanted)
+                except BaseException:
+                    self._cursor = None  # a generator that raised is done with
+                    raise
+                if len(payload) != size:
+                    path = self._paths[number]
+                    raise StaleError(f"{path}: changed since it was indexed; open the dataset anew")
+                target[begin : begin + size] = payload
+
+    def _at(self, file: int, record: int) -> _Cursor:
+        cursor = self._cursor
+        if cursor is None or cursor.file != file or cursor.first > record:
+            path = self._paths[file]
+            if cursor is not None and cursor.file == file:
+                warnings.warn(
+                    f"{path}: has no entry points: going back to record {record} inflates it from its beginning; "
+                    "gzip files that croupier writes have them",
+                    SlowAccessWarning,
+                    stacklevel=7,
+                )
+            cursor = self._cursor = _Cursor(path, file, self._policy, self._limit)
+        return cursor
+
+
+class _Cursor:
+    """A place in a stream."""
+
+    def __init__(self, path: str, file: int, on_corrupt: OnCorrupt, limit: int) -> None:
+        self.path, self.file = path, file
+        self._blocks = self._open(on_corrupt, limit)
+        self._block: Block | None = None
+
+    def _open(self, on_corrupt: OnCorrupt, limit: int) -> Iterator[Block]:
+        with open_file(self.path, on_corrupt, limit) as opened:
+            yield from opened.frames
+
+    @property
+    def first(self) -> int:
+        """The first record that can be had without going back."""
+        return 0 if self._block is None else self._block.record
+
+    def payload(self, record: int) -> memoryview:
+        """Of a record that is not before `first`."""
+        while self._block is None or record >= self._block.record + len(self._block):
+            self._block = next(self._blocks, None)
+            if self._block is None:
+                raise StaleError(f"{self.path}: has no record {record} any more; open the dataset anew")
+        begin, end = self._block.bounds[record - self._block.record :][:2].tolist()
+        return self._block.buffer[begin + OVERHEAD - 4 : end - 4]

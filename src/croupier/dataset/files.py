@@ -1,0 +1,177 @@
+"""Files with their table: reading records of any of them by number, together."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+
+from croupier import _kernel, storage
+from croupier.dataset.batch import Batch
+from croupier.dataset.compressed import Fragments, Streams
+from croupier.errors import HeaderError, PayloadError, StaleError, StorageError
+from croupier.frames import OnCorrupt
+from croupier.runtime import usable_cpus
+from croupier.table.build import Holes
+from croupier.table.model import Kind, Table, edges
+from croupier.table.packed import Integers, Octets
+
+MOST_OPEN = 256
+"""Files that one dataset keeps open; a thousand shards are a usual number, and so is a limit of 1,024."""
+
+
+class Files:
+    """Read-only; any number of threads may read at once, and so may forked children."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        table: Table,
+        holes: Holes,
+        *,
+        verify: bool,
+        on_corrupt: OnCorrupt,
+        limit: int,
+    ) -> None:
+        self.paths, self.table, self.verify = paths, table, verify
+        self._holes = _Skips(table, holes) if holes.files else None
+        self._threads = usable_cpus()
+        self._open: OrderedDict[int, _kernel.File] = OrderedDict()
+        self._fragments = Fragments(self, self._threads)
+        self._streams = Streams(paths, on_corrupt, limit)
+        self._lock = threading.Lock()
+        _ALL.add(self)
+
+    def after_fork(self) -> None:
+        """In the child: locks that another thread held are held for ever, and file positions are shared."""
+        self._lock = threading.Lock()
+        self._fragments.after_fork()
+        self._streams.after_fork()
+
+    def locate(self, records: Integers) -> tuple[Integers, Integers, Integers]:
+        """(file, offset in its decompressed stream, payload bytes) of each record."""
+        file, offset, length = self.table.locate(records, self._threads)
+        if self._holes is not None:
+            offset += self._holes.before(records)
+        return file, offset, length
+
+    def read(self, records: Integers) -> Batch:
+        """The payloads, in this order."""
+        file, offset, length = self.locate(records)
+        bounds = edges(length)
+        out = np.empty(int(bounds[-1]), np.uint8)
+        places = bounds[:-1]
+        kinds = self.table.kind[file]
+        for kind in np.unique(kinds).tolist():
+            chosen = np.flatnonzero(kinds == kind) if kinds.min() != kinds.max() else slice(None)
+            part = file[chosen], offset[chosen], length[chosen], places[chosen]
+            if kind == Kind.PLAIN:
+                self._fetch(*part, out)
+            elif kind == Kind.SEEKABLE:
+                self._fragments.read(*part, out)
+            else:
+                self._streams.read(part[0], records[chosen] - self.table.firsts[part[0]], *part[2:], out)
+        return Batch(out, bounds.view(np.int64))
+
+    def _fetch(
+        self, file: Integers, offset: Integers, length: Integers, place: Integers, out: Octets
+    ) -> None:
+        used, which = np.unique(file, return_inverse=True)
+        for begin in range(0, len(used), MOST_OPEN):
+            some = used[begin : begin + MOST_OPEN]
+            opened = [self.open(number) for number in some.tolist()]
+            if len(used) <= MOST_OPEN:
+                request = which.view(np.uint64), offset, length, place
+            else:
+                chosen = np.flatnonzero((which >= begin) & (which < begin + MOST_OPEN))
+                numbers = (which[chosen] - begin).view(np.uint64)
+                request = numbers, offset[chosen], length[chosen], place[chosen]
+            wrong, fault, number = _kernel.fetch(opened, *request, out, self.verify, self._threads)
+            if fault != _kernel.FETCHED:
+                self._raise(int(some[request[0][wrong]]), int(request[1][wrong]), fault, number)
+
+    def open(self, number: int) -> _kernel.File:
+        """An open file that is the one that the table was made of."""
+        with self._lock:
+            file = self._open.get(number)
+            if file is not None:
+                self._open.move_to_end(number)
+                return file
+        path = self.paths[number]
+        with storage.reporting("open", path):
+            file = _kernel.File(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+        size, modified, changed, inode = file.stamp
+        identity = [int(column[number]) for column in self.table.identity]
+        same = identity[:2] == [size, modified]
+        if same and identity[2:4] != [changed, inode]:  # copied, or another one that wears its stamps
+            with storage.reporting("read", path):
+                same = identity[4] == _kernel.digest(file.fd, size)
+        if not same:
+            raise StaleError(
+                f"{path}: is not the file that its offset table was made of; open the dataset anew"
+            )
+        with self._lock:
+            self._open[number] = file
+            if len(self._open) > MOST_OPEN:
+                self._open.popitem(last=False)
+        return file
+
+    def _raise(self, number: int, offset: int, fault: int, errno: int) -> None:
+        """Say what is wrong with a record of a plain file."""
+        path = self.paths[number]
+        record = int(np.searchsorted(self._offsets_of(number), offset))
+        if fault == _kernel.REFUSED:
+            raise StorageError("read", path, OSError(errno, os.strerror(errno)))
+        if fault == _kernel.WRONG_PAYLOAD:
+            problem = "the record's payload does not match its checksum"
+            raise PayloadError(problem, path, offset=offset, record=record)
+        with self._lock:
+            self._open.pop(number, None)
+        if fault == _kernel.WRONG_HEADER:
+            problem = "no record begins here, where one was when the file was indexed: it was damaged since"
+            raise HeaderError(problem, path, offset=offset, record=record)
+        raise StaleError(
+            f"{path}: changed while the dataset was open (record {record}, byte {offset}): it was truncated, "
+            "written to or replaced; open the dataset anew"
+        )
+
+    def _offsets_of(self, number: int) -> Integers:
+        """Where a file's records begin; for error messages alone."""
+        first, last = self.table.firsts[number : number + 2].tolist()
+        return self.locate(np.arange(first, last, dtype=np.uint64))[1]
+
+
+class _Skips:
+    """Offsets behind damage that was passed over."""
+
+    def __init__(self, table: Table, holes: Holes) -> None:
+        numbers, sums = [], []
+        for row in sorted(holes.files):
+            total = 0
+            for record, size in holes.files[row]:
+                total += size
+                numbers.append(int(table.firsts[row]) + record)
+                sums.append(total)
+            numbers.append(int(table.firsts[row + 1]))
+            sums.append(0)
+        self._numbers, self._sums = np.array(numbers, np.uint64), np.array([0, *sums], np.uint64)
+
+    def before(self, records: Integers) -> Integers:
+        """Bytes passed over before each record, in its file."""
+        sums: Integers = self._sums[np.searchsorted(self._numbers, records, side="right")]
+        return sums
+
+
+_ALL: weakref.WeakSet[Files] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for files in list(_ALL):
+        files.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
