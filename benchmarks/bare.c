@@ -1,9 +1,15 @@
 // What the machine can do: the same work with everything left out that could be left out.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 // Offsets of frames by their lengths alone: no checksums, no bounds, no room check.
 size_t walk(const uint8_t *p, size_t size, uint64_t *offsets) {
@@ -94,4 +100,111 @@ PyObject *bytes_list(const char *p, const uint64_t *bounds, size_t origin, size_
     PyList_SET_ITEM(list, (Py_ssize_t)i, PyBytes_FromStringAndSize(p + from + 12, (Py_ssize_t)(to - from - 16)));
   }
   return list;
+}
+
+static void in_threads(size_t threads, void *(*job)(void *), void *what) {
+  pthread_t ids[256];
+  size_t started = 0;
+  for (threads = threads > 256 ? 256 : threads; started < threads; ++started)
+    if (pthread_create(&ids[started], NULL, job, what)) break;
+  for (size_t i = 0; i < started; ++i) pthread_join(ids[i], NULL);
+}
+
+// Payloads whose offsets in the file are known, one after the other: no header, no checksum. Gives the bytes read.
+uint64_t pread_loop(int fd, const uint64_t *offsets, const uint64_t *lengths, size_t count, char *out) {
+  uint64_t done = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const ssize_t got = pread(fd, out + done, lengths[i], (off_t)offsets[i]);
+    if (got != (ssize_t)lengths[i]) return 0;
+    done += (uint64_t)got;
+  }
+  return done;
+}
+
+// The same with a request under way in each thread. With `align`, whole pages to a buffer that the thread keeps, as
+// O_DIRECT demands; else to where the payload belongs.
+typedef struct {
+  int fd;
+  const uint64_t *offsets, *lengths, *places;
+  size_t count, align;
+  char *out;
+  atomic_size_t next, done;
+} Reads;
+
+static void *pread_part(void *part) {
+  Reads *all = part;
+  char *own = NULL;
+  size_t room = 0, done = 0;
+  for (size_t i; (i = atomic_fetch_add(&all->next, 1)) < all->count;) {
+    const uint64_t begin = all->offsets[i], length = all->lengths[i];
+    if (!all->align) {
+      if (pread(all->fd, all->out + all->places[i], length, (off_t)begin) != (ssize_t)length) break;
+    } else {
+      const uint64_t from = begin / all->align * all->align, skipped = begin - from;
+      const size_t size = (skipped + length + all->align - 1) / all->align * all->align;
+      if (size > room) {
+        free(own);
+        if (posix_memalign((void **)&own, all->align, room = 2 * size)) break;
+      }
+      if (pread(all->fd, own, size, (off_t)from) < (ssize_t)(skipped + length)) break;
+    }
+    done += length;
+  }
+  free(own);
+  atomic_fetch_add(&all->done, done);
+  return NULL;
+}
+
+uint64_t pread_threads(int fd, const uint64_t *offsets, const uint64_t *lengths, const uint64_t *places, size_t count,
+                       char *out, size_t align, size_t threads) {
+  Reads all = {fd, offsets, lengths, places, count, align, out, 0, 0};
+  in_threads(threads, pread_part, &all);
+  return all.done;
+}
+
+// Small files whole: open, fstat, read, close, by as many threads as wanted. Gives the bytes read.
+typedef struct {
+  const char *const *paths;
+  size_t count;
+  atomic_size_t next, done;
+} Names;
+
+static void *read_some(void *part) {
+  enum { kStep = 64 };
+  static _Thread_local char buffer[1 << 16];
+  Names *all = part;
+  size_t done = 0;
+  for (size_t from; (from = atomic_fetch_add(&all->next, kStep)) < all->count;)
+    for (size_t i = from; i < from + kStep && i < all->count; ++i) {
+      struct stat status;
+      const int fd = open(all->paths[i], O_RDONLY | O_CLOEXEC);
+      if (fd < 0) continue;
+      const ssize_t got = fstat(fd, &status) ? 0 : read(fd, buffer, sizeof buffer);
+      if (got > 0 && got == status.st_size) done += (size_t)got;
+      close(fd);
+    }
+  atomic_fetch_add(&all->done, done);
+  return NULL;
+}
+
+uint64_t read_files(const char *const *paths, size_t count, size_t threads) {
+  Names all = {paths, count, 0, 0};
+  in_threads(threads, read_some, &all);
+  return all.done;
+}
+
+// Pages of a file that are in the page cache.
+size_t resident(int fd, size_t size) {
+  const size_t pages = (size + 4095) / 4096;
+  unsigned char *const found = malloc(pages);
+  void *const map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+  size_t count = 0;
+  if (map == MAP_FAILED || !found || mincore(map, size, found)) {
+    count = pages + 1;
+  } else {
+    for (size_t i = 0; i < pages; ++i) count += found[i] & 1;
+  }
+  if (map != MAP_FAILED) munmap(map, size);
+  free(found);
+  return count;
 }

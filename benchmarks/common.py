@@ -314,6 +314,10 @@ def bare() -> ctypes.PyDLL:
         ("sum", ctypes.c_uint64, [pointer, size]),
         ("sum_threads", ctypes.c_uint64, [pointer, size, size]),
         ("bytes_list", ctypes.py_object, [pointer, pointer, size, size]),
+        ("pread_loop", ctypes.c_uint64, [ctypes.c_int, pointer, pointer, size, pointer]),
+        ("pread_threads", ctypes.c_uint64, [ctypes.c_int, pointer, pointer, pointer, size, pointer, size, size]),
+        ("read_files", ctypes.c_uint64, [pointer, size, size]),
+        ("resident", size, [ctypes.c_int, size]),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

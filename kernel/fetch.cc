@@ -22,7 +22,7 @@ constexpr std::uint64_t kDirect = 64 << 10;
 constexpr std::size_t kDepth = 64;
 
 struct Batch {
-  const std::vector<File*>& files;
+  std::vector<File*> files;
   Numbers file, offsets, lengths, places;
   Room out;
   bool verify;
@@ -248,6 +248,21 @@ Fetched fetch(const std::vector<File*>& files, Numbers file, Numbers offsets, Nu
     if (first != file.end()) return {static_cast<std::size_t>(first - file.begin()), Fault::kChanged, 0};
   }
   return found;
+}
+
+Fetched take(Bytes source, Numbers offsets, Numbers lengths, Numbers places, Room out, bool verify) {
+  const Batch batch{{}, offsets, offsets, lengths, places, out, verify};
+  if (lengths.size() != offsets.size() || places.size() != offsets.size())
+    refuse("offsets, lengths and places differ in length");
+  if (overlap(source, out)) refuse("source and out overlap");
+  return guarded(1, [&](std::size_t) {
+    for (std::size_t k = 0; k < offsets.size(); ++k) {
+      const Room payload = batch.place(k);
+      const std::uint64_t offset = offsets[k], size = kOverhead + payload.size();
+      if (offset > source.size() || size > source.size() - offset) fail(k, Fault::kEnd);
+      take_frame(batch, k, source.data() + offset, payload);
+    }
+  });
 }
 
 }  // namespace croupier

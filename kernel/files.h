@@ -82,6 +82,9 @@ struct Fetched {
 Fetched fetch(const std::vector<File*>& files, Numbers file, Numbers offsets, Numbers lengths, Numbers places,
               Room out, bool verify, unsigned threads);
 
+// The same from frames that stand in memory.
+Fetched take(Bytes source, Numbers offsets, Numbers lengths, Numbers places, Room out, bool verify);
+
 // Lengths of the frames that begin in [begin, end) of a file, as far as they are right.
 struct Walked {
   std::uint64_t begin = 0, end = 0;  // of the frames that were found

@@ -131,6 +131,16 @@ std::tuple<std::size_t, int, int> py_fetch(const nb::list& files, nb::handle fil
   return {fetched.record, static_cast<int>(fetched.fault), fetched.error};
 }
 
+std::pair<std::size_t, int> py_take(nb::handle source, nb::handle offsets, nb::handle lengths, nb::handle places,
+                                    nb::handle out, bool verify) {
+  const Input in(source, "source");
+  const Integers from(offsets, "offsets", false), sizes(lengths, "lengths", false), to(places, "places", false);
+  const Output room(out, "out");
+  const Gone gone;
+  const Fetched taken = take(in.bytes(), from.numbers(), sizes.numbers(), to.numbers(), room.room(), verify);
+  return {taken.record, static_cast<int>(taken.fault)};
+}
+
 nb::tuple py_walk(int fd, U64 size, U64 begin, U64 end, bool sync, U64 limit) {
   Walked walked;
   {
@@ -211,6 +221,7 @@ void add_files(nb::module_& m) {
         "begin"_a);
   m.def("fetch", py_fetch, "files"_a, "file"_a, "offsets"_a, "lengths"_a, "places"_a, "out"_a, "verify"_a,
         "threads"_a);
+  m.def("take", py_take, "source"_a, "offsets"_a, "lengths"_a, "places"_a, "out"_a, "verify"_a);
   m.def("walk", py_walk, "fd"_a, "size"_a, "begin"_a, "end"_a, "sync"_a, "limit"_a);
   m.def("digest", py_digest, "fd"_a, "size"_a);
   m.def("survey", py_survey, "paths"_a, "limit"_a);

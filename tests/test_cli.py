@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 
@@ -38,7 +39,8 @@ def test_show_one_record_raw(command, data):
 def test_show_head_as_json(command, data):
     ran = command("show", data / "train-00000-of-00003.tfrecord.gz", "--head", 3, "--json")
     first, _, third = map(json.loads, ran.out.splitlines())
-    assert first == {"record": 0, "offset": 0, "bytes": 8, "first": b"record 0".hex()}
+    path = str(data / "train-00000-of-00003.tfrecord.gz")
+    assert first == {"path": path, "record": 0, "offset": 0, "bytes": 8, "first": b"record 0".hex()}
     assert third["offset"] == 48
 
 
@@ -64,8 +66,14 @@ def test_show_reads_a_pipe(data):
         (["show", "FILE", "--raw", "--json"], 2, "exclude each other"),
         (["show", "FILE", "--record", "-1"], 2, "not in the range"),
         (["show", "FILE", "--colour"], 2, "No such option"),
-        (["show", "DATA/*"], 2, "names 3 files"),
-        (["show", "DATA"], 2, "names 3 files"),
+        (["show", "FILE", "--sample", "1", "--record", "1"], 2, "exclude each other"),
+        (["show", "DATA/*", "--record", "100"], 2, "there is no record 100: it has 100"),
+        (["index"], 2, "Missing argument"),
+        (["index", "NONE"], 2, "no such file"),
+        (["index", "-"], 2, "no records by number"),
+        (["info", "DATA/*00004*"], 2, "no file matches"),
+        (["info", "DATA/train@4"], 2, "4 of 4 shards are not there"),
+        (["info", "-"], 2, "no records by number"),
         (["verify"], 2, "Missing argument"),
         (["verify", "NONE"], 2, "no such file"),
         (["verify", "s3://bucket/x"], 2, "only local files"),
@@ -130,11 +138,11 @@ def test_verify_goes_on_after_an_unreadable_file(command, data, monkeypatch):
 
     opened = storage.FileSource.__init__
 
-    def refuse(self, path):
+    def refuse(self, path, start=0):
         with storage.reporting("open", path):
             if "00001" in path:
                 raise PermissionError(13, "Permission denied")
-        opened(self, path)
+        opened(self, path, start)
 
     monkeypatch.setattr(storage.FileSource, "__init__", refuse)
     ran = command("verify", data)
@@ -182,6 +190,101 @@ def test_progress_on_a_terminal_and_silence_off_it(data):
     done = subprocess.run([*COMMAND, "verify", str(data)], capture_output=True, check=True, text=True)
     assert done.stdout == output
     assert done.stderr == ""
+
+
+def test_index_makes_tables_once(command, data):
+    first = command("index", data)
+    assert first.code == 0
+    assert first.out.splitlines()[0] == "100 records in 3 files: 3 indexed, 0 known already"
+    assert first.out.splitlines()[1] == str(data / ".croupier" / "records.table")
+    again = command("index", data, "--json")
+    assert json.loads(again.out) == {"files": 3, "indexed": 0, "records": 100, "tables": []}
+    forced = json.loads(command("index", data, "--json", "--force").out)
+    assert forced["indexed"] == 3
+    assert forced["tables"] == [str(data / ".croupier" / "records.table")]
+
+
+def test_index_of_damaged_files_says_where(command, data):
+    path = data / "plain.tfrecord"
+    path.write_bytes(b"these are no records, and no other format that is known")
+    done = command("index", path)
+    assert done.code == 1
+    assert done.err.startswith(f"croupier: {path}: record 0, byte 0: ")
+    assert not (data / ".croupier" / "records.table").exists()
+
+
+def test_index_that_can_be_kept_nowhere(command, data, monkeypatch, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "cache").write_bytes(b"")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shutil.rmtree(data / ".croupier")
+    (data / ".croupier").write_bytes(b"")  # a file where the folder would be: even root cannot write there
+    done = command("index", data)
+    assert done.code != 0
+    assert "kept neither beside the data nor in the cache folder" in done.err
+    assert command("info", data).code == 0  # in memory it does
+
+
+def test_info_for_people_and_for_scripts(command, data):
+    shown = command("info", data)
+    assert shown.code == 0
+    assert shown.out.startswith("100 records in 3 files: ")
+    assert "█" in shown.out
+    report = json.loads(command("info", data, "--json").out)
+    sizes = sorted(map(len, croupier.read(data)))
+    assert report["records"] == 100
+    assert report["payload_bytes"] == sum(sizes)
+    assert (report["smallest"], report["largest"]) == (sizes[0], sizes[-1])
+    assert report["quantiles"]["0.5"] == sizes[49]  # exact below 512
+    assert sum(one["records"] for one in report["bins"]) == 100
+    for one in report["bins"]:
+        assert one["records"] == sum(one["least"] <= size < one["below"] for size in sizes)
+    assert [shard["records"] for shard in report["shards"]] == [
+        len(list(croupier.read(path))) for path in sorted(data.glob("*tfrec*"))
+    ]
+
+
+def test_info_of_nothing_and_of_many_files(command, tmp_path):
+    (tmp_path / "empty.tfrecord").write_bytes(b"")
+    assert command("info", tmp_path).out.startswith(
+        "0 records in 1 file: 0 B of payload, 0 B on disk (plain)"
+    )
+    with croupier.writer(tmp_path / "many", shards=20) as out:
+        out.write_many([b"x"] * 100)
+    short, full = command("info", tmp_path / "many@20"), command("info", tmp_path / "many@20", "--shards")
+    assert "and 8 more (--shards lists them)" in short.out
+    assert full.out.count("many-000") == 20
+
+
+def test_show_by_number_with_and_without_a_table(command, data):
+    payloads = list(croupier.read(data))
+    for _ in range(2):
+        for number in (0, 41, 99):
+            assert command("show", data, "--record", number, "--raw").raw == payloads[number]
+            one = json.loads(command("show", data, "--record", number, "--json").out)
+            assert (one["record"], one["bytes"]) == (number, len(payloads[number]))
+        beyond = command("show", data, "--record", 100)
+        assert beyond.code == 2
+        assert beyond.err == f"croupier: {data}: there is no record 100: it has 100\n"
+        command("index", data)
+
+
+def test_show_samples(command, data):
+    payloads = list(croupier.read(data))
+    lines = [json.loads(line) for line in command("show", data, "--sample", 7, "--json").out.splitlines()]
+    numbers = [line["record"] for line in lines]
+    assert len(set(numbers)) == 7
+    assert numbers == sorted(numbers)
+    assert all(line["bytes"] == len(payloads[line["record"]]) for line in lines)
+    assert (
+        command("show", data, "--sample", 7, "--json").out
+        == command("show", data, "--sample", 7, "--json").out
+    )
+    other = command("show", data, "--sample", 7, "--json", "--seed", 1).out
+    assert [json.loads(line)["record"] for line in other.splitlines()] != numbers
+    assert len(command("show", data, "--sample", 1000, "--json").out.splitlines()) == 100
+    people = command("show", data, "--sample", 100).out
+    assert all(str(path) in people for path in data.glob("*tfrec*"))
 
 
 def test_version(command):

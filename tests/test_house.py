@@ -35,7 +35,7 @@ def test_tests_use_the_kernel_that_was_asked_for():
 
 
 def test_help_is_quick_and_has_examples():
-    for arguments in ([], ["verify"], ["show"]):
+    for arguments in ([], ["verify"], ["show"], ["index"], ["info"]):
         times = []
         for _ in range(7):
             began = time.perf_counter()
@@ -93,8 +93,9 @@ def test_rooms_import_downwards_only():
         {"storage", "runtime"},
         {"frames"},
         {"codec"},
-        {"publish"},
-        {"streams", "writing"},
+        {"publish", "streams"},
+        {"table", "writing"},
+        {"dataset"},
         {"inspect"},
         {"cli"},
     ]

@@ -210,6 +210,9 @@ def fetch(
     Gives (request, why, errno): FETCHED, or what was wrong with the first request at fault.
     """
 
+def take(source: Data, offsets: U64, lengths: U64, places: U64, out: Data, verify: bool) -> tuple[int, int]:
+    """As `fetch`, from frames that stand in `source`: (request, why)."""
+
 def walk(fd: int, size: int, begin: int, end: int, sync: bool, limit: int) -> tuple[int, int, int, bytes]:
     """Lengths of the records that begin in [begin, end): (begin of the first, end of the last, why, uint64s).
 

@@ -36,8 +36,8 @@ class Source(Protocol):
 def expand(paths: PathLike | Iterable[PathLike]) -> list[str]:
     """The files that paths, globs, folders and `name@64` name: arguments in order, each sorted by bytes.
 
-    Of a folder, the files whose names contain "tfrec" are taken; hidden ones never. Where all shards of a set are
-    named (`prefix-?????-of-?????`, `prefix@64`), all must be there.
+    Of a folder, the files whose names contain "tfrec" are taken; hidden ones never. Where all shards of a set
+    are named (`prefix-?????-of-?????`, `prefix@64`), all must be there.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
@@ -57,7 +57,7 @@ def _expand_one(path: str) -> list[str]:
     if os.path.isdir(path):
         with reporting("list", path), os.scandir(path) as entries:
             records = [entry for entry in entries if "tfrec" in entry.name and not entry.name.startswith(".")]
-            found = [entry.path for entry in records if entry.is_file()]
+            found = [entry.path for entry in records if _is_file(entry)]
         if not found:
             raise InputNotFoundError(f"{path}: no file in this folder has 'tfrec' in its name")
     elif os.path.exists(path):  # a name with brackets in it, say, is itself
@@ -73,6 +73,14 @@ def _expand_one(path: str) -> list[str]:
     else:
         raise InputNotFoundError(f"{path}: no such file or folder")
     return sorted(found, key=os.fsencode)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """By the folder's own word where it has one: a million files need not be asked."""
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself
+        return False
 
 
 def _shards(path: str, stem: str, count: str, suffix: str) -> list[str]:

@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 import click
 
 from croupier import __version__
+from croupier.cli.index import index
+from croupier.cli.info import info
 from croupier.cli.show import show
 from croupier.cli.verify import verify
 from croupier.errors import CancelledError, CroupierError, DataError, IntegrityError
@@ -38,11 +40,14 @@ def croupier() -> None:
     \b
     Examples:
       croupier verify data/                     is every record whole?
+      croupier info data/                       how many records, how large, in which files?
       croupier show train-00000.tfrecord.gz     what is in the first ones?
       cat part* | croupier show -               the same, through a pipe
     """
 
 
+croupier.add_command(index)
+croupier.add_command(info)
 croupier.add_command(show)
 croupier.add_command(verify)
 

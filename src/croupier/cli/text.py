@@ -36,6 +36,12 @@ def preview(payload: bytes, room: int = 32) -> str:
     return f"{head[:8].hex(' '):23}  |{text}|{'...' if len(payload) > room else ''}"
 
 
+def bar(share: float, room: int) -> str:
+    """A bar that fills this share of the room, to an eighth of a character; something is never nothing."""
+    eighths = max(round(share * room * 8), 1 if share > 0 else 0)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
 @contextlib.contextmanager
 def progress(label: str) -> Iterator[Callable[[Progress], None] | None]:
     """A progress bar on a terminal, nothing elsewhere."""
@@ -49,7 +55,8 @@ def progress(label: str) -> Iterator[Callable[[Progress], None] | None]:
 
     def update(state: Progress) -> None:
         total = max(state.total or 0, 1)
-        shown[:] = [f"{size(state.done)} of {size(total)}, {count(state.records, 'record')}"]
+        say = size if state.unit == "bytes" else "{:,.0f}".format
+        shown[:] = [f"{say(state.done)} of {say(total)}, {count(state.records, 'record')}"]
         bar.length = total
         bar.update(min(state.done, total) - bar.pos)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, SupportsIndex, get_args, overload
 
@@ -12,12 +13,12 @@ import numpy as np
 from croupier import streams
 from croupier.dataset.batch import Batch
 from croupier.dataset.files import Files
-from croupier.dataset.opener import Index, Opener, make_tables
+from croupier.dataset.opener import Index, Opener, join_openers, make_tables
 from croupier.dataset.split import split_by_key, split_by_number
 from croupier.errors import UsageError
 from croupier.frames import MAX_RECORD, Damage, OnCorrupt, check_on_corrupt
 from croupier.runtime import MIB, Progress, Runtime
-from croupier.storage import PathLike, expand
+from croupier.storage import STDIN, PathLike, expand
 from croupier.table.model import Kind
 from croupier.table.packed import Integers
 
@@ -76,13 +77,18 @@ def open(  # noqa: A001 - croupier.open
     check_on_corrupt(on_corrupt)
     if index not in get_args(Index):
         raise UsageError(f"index must be one of {', '.join(get_args(Index))}, not {index!r}")
-    files = expand(paths)
-    if "-" in files:
-        raise UsageError("-: standard input has no records by number: read it with croupier.read")
+    files = _files(paths)
     if len(set(files)) < len(files):
-        twice = next(path for number, path in enumerate(files) if path in files[:number])
+        twice, _ = Counter(files).most_common(1)[0]
         raise UsageError(f"{twice}: is named twice; to repeat a dataset, use concat or subset")
     return Dataset(Opener(files, verify, index, on_corrupt, max_record_bytes, on_damage, progress))
+
+
+def _files(paths: PathLike | Iterable[PathLike]) -> list[str]:
+    files = expand(paths)
+    if STDIN in files:
+        raise UsageError(f"{STDIN}: standard input has no records by number: read it with croupier.read")
+    return files
 
 
 class Dataset:
@@ -163,8 +169,12 @@ class Dataset:
         return self._files.read(self._select(indices))
 
     def __iter__(self) -> Iterator[bytes]:
-        if self._chosen is None and self._opener.known is None and self._opener.on_corrupt == "fail":
-            yield from streams.read(self._opener.paths, max_record_bytes=self._opener.limit)
+        opener = self._opener
+        if self._chosen is None and opener.known is None and opener.on_corrupt == "fail" and opener.verify:
+            for path in opener.paths:
+                if os.path.exists(path) and not os.path.isfile(path):
+                    raise UsageError(f"{path}: not a regular file: only files have records by number")
+                yield from streams.read(path, max_record_bytes=opener.limit)
             return
         for batch in self._batches():
             yield from batch.tolist()
@@ -191,17 +201,18 @@ class Dataset:
             return np.zeros(0, np.uint64)
         if wanted.dtype.kind not in "iu":
             raise TypeError(f"record numbers must be integers, not {wanted.dtype}")
-        size = len(self)
-        if int(wanted.min()) < -size or int(wanted.max()) >= size:
+        size, least = len(self), int(wanted.min())
+        if least < -size or int(wanted.max()) >= size:
             bad = wanted[(wanted < -size) | (wanted >= size)][0]
             raise IndexError(f"there is no record {bad}: there are {size:,}")
-        if wanted.dtype.kind == "i":
-            wanted = np.where(wanted < 0, wanted + size, wanted)
+        wanted = wanted.astype(np.int64)  # which has room for `size`, and is the caller's no more
+        if least < 0:
+            wanted[wanted < 0] += size
         order = self._order
         if isinstance(order, range):
-            if order.start == 0 and order.step == 1:
-                return wanted.astype(np.uint64, copy=False)
-            return (wanted.astype(np.int64) * order.step + order.start).astype(np.uint64)
+            if order.start or order.step != 1:
+                wanted = wanted * order.step + order.start
+            return wanted.view(np.uint64)
         chosen: Integers = order[wanted]
         return chosen
 
@@ -256,15 +267,16 @@ class Dataset:
 
 def concat(*datasets: Dataset) -> Dataset:
     """The records of one dataset after those of another; files may be the same or others."""
+    if not datasets:
+        raise UsageError("there is nothing to put together")
     openers = list(dict.fromkeys(dataset._opener for dataset in datasets))
     if len(openers) == 1:
         return Dataset(openers[0], _joined([dataset._order for dataset in datasets]))
     options = {(one.verify, one.index, one.on_corrupt, one.limit) for one in openers}
     if len(options) > 1:
         raise UsageError("only datasets that were opened with the same options can be put together")
-    paths = list(dict.fromkeys(path for one in openers for path in one.paths))
-    opener = Opener(paths, *options.pop(), openers[0].on_damage, openers[0].progress)
-    firsts = dict(zip(paths, opener.files().table.firsts.tolist(), strict=False))
+    opener = join_openers(openers)
+    firsts = dict(zip(opener.paths, opener.files().table.firsts.tolist(), strict=False))
     orders: list[range | Integers] = []
     for dataset in datasets:
         table = dataset._files.table
@@ -282,6 +294,7 @@ def concat(*datasets: Dataset) -> Dataset:
 
 def _joined(orders: Sequence[range | Integers]) -> range | Integers:
     """One behind the other; ranges that follow each other stay one."""
+    orders = [order for order in orders if len(order)] or orders[:1]  # all empty ranges are equal
     whole = orders[0]
     for order in orders[1:]:
         if isinstance(whole, range) and isinstance(order, range) and order == range(whole.stop, order.stop):
@@ -298,7 +311,7 @@ def _both(first: range | Integers, second: range | Integers) -> Integers:
 def _numbers(order: range | Integers) -> Integers:
     if isinstance(order, range):
         return np.arange(order.start, order.stop, order.step, dtype=np.int64).astype(np.uint64)
-    return order
+    return np.ascontiguousarray(order)
 
 
 def _count(count: int) -> int:
@@ -320,6 +333,6 @@ def index(
 
     Gives (the files that were indexed, the table files that were written).
     """
-    files = [os.fspath(path) for path in expand(paths)]
+    files = list(dict.fromkeys(_files(paths)))
     with Runtime(workers=workers, progress=progress, cancel=cancel) as runtime:
-        return make_tables(list(dict.fromkeys(files)), runtime, max_record_bytes, force=force)
+        return make_tables(files, runtime, max_record_bytes, force=force)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from collections import OrderedDict
@@ -12,8 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from isal import isal_zlib
 
-from croupier import _kernel
-from croupier.errors import CompressionError, HeaderError, PayloadError, SlowAccessWarning, StaleError
+from croupier import _kernel, storage
+from croupier.errors import (
+    CompressionError,
+    DataError,
+    HeaderError,
+    PayloadError,
+    SlowAccessWarning,
+    StaleError,
+)
 from croupier.frames import OVERHEAD, Block, OnCorrupt
 from croupier.runtime import MIB, Runtime
 from croupier.streams import open_file
@@ -34,6 +42,8 @@ PARALLEL = MIB
 class _Piece(NamedTuple):
     """A fragment to be inflated."""
 
+    number: int
+    """Among all of the files."""
     file: int
     begin: int
     """Of its content, in the decompressed stream."""
@@ -43,22 +53,18 @@ class _Piece(NamedTuple):
     stored: int
 
 
-class _Inflated(NamedTuple):
-    data: memoryview
-    bounds: Integers
-
-
 class Fragments:
     """Reads records of seekable gzip files."""
 
     def __init__(self, files: Files, threads: int) -> None:
         self._files, self._threads = files, threads
-        self._cache: OrderedDict[tuple[int, int], _Inflated] = OrderedDict()
+        self._cache: OrderedDict[int, bytes] = OrderedDict()
         self._cached = 0
         self._lock = threading.Lock()
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()
+        self._cached = sum(map(len, self._cache.values()))  # another thread was about to add
 
     def read(self, file: Integers, offset: Integers, length: Integers, place: Integers, out: Octets) -> None:
         """Each record's payload to out[place:]."""
@@ -68,12 +74,14 @@ class Fragments:
         numbers, first, which = np.unique(found, return_index=True, return_inverse=True)
         pieces = self._pieces(file[first], begin[first], numbers)
         order = np.argsort(which, kind="stable")
-        cuts = np.searchsorted(which[order], np.arange(len(pieces) + 1))
-        within = (offset - begin).tolist()
-        lengths, places, target = length.tolist(), place.tolist(), out.data
+        cuts = np.searchsorted(which[order], np.arange(len(pieces) + 1)).tolist()
+        columns = [column[order] for column in (offset - begin, length, place)]
         for number, inflated in enumerate(self._inflate(pieces)):
-            for k in order[cuts[number] : cuts[number + 1]].tolist():
-                self._take(pieces[number], inflated, within[k], target[places[k] : places[k] + lengths[k]])
+            part = slice(cuts[number], cuts[number + 1])
+            within, lengths, places = (column[part] for column in columns)
+            wrong, fault = _kernel.take(inflated, within, lengths, places, out, self._files.verify)
+            if fault != _kernel.FETCHED:
+                raise self._wrong(pieces[number], pieces[number].begin + int(within[wrong]), fault)
 
     def _pieces(self, file: Integers, begin: Integers, numbers: Integers) -> list[_Piece]:
         table = self._files.table
@@ -82,18 +90,10 @@ class Fragments:
         before = table.stored.sums_before(numbers)
         stored = table.stored.sums_before(numbers + one) - before
         offsets = before - table.stored_bases[file] + np.uint64(HEAD)
-        columns = (file, begin, raw, offsets, stored)
+        columns = (numbers, file, begin, raw, offsets, stored)
         return [_Piece(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
-    def _take(self, piece: _Piece, inflated: _Inflated, at: int, target: memoryview) -> None:
-        """Copy a payload, after seeing that just this record stands there."""
-        row = int(np.searchsorted(inflated.bounds, at))
-        end = at + OVERHEAD + len(target)
-        if row + 1 >= len(inflated.bounds) or inflated.bounds[row : row + 2].tolist() != [at, end]:
-            raise self._stale(piece)
-        target[:] = inflated.data[end - len(target) - 4 : end - 4]
-
-    def _inflate(self, pieces: list[_Piece]) -> Iterator[_Inflated]:
+    def _inflate(self, pieces: list[_Piece]) -> Iterator[bytes]:
         """The fragments' content, in order; several at a time where that pays."""
         if len(pieces) > 1 and self._threads > 1 and sum(piece.stored for piece in pieces) >= PARALLEL:
             with Runtime(workers=self._threads) as runtime:
@@ -101,8 +101,8 @@ class Fragments:
         else:
             yield from map(self._get, pieces)
 
-    def _get(self, piece: _Piece) -> _Inflated:
-        key = piece.file, piece.offset
+    def _get(self, piece: _Piece) -> bytes:
+        key = piece.number
         with self._lock:
             if (cached := self._cache.get(key)) is not None:
                 self._cache.move_to_end(key)
@@ -114,13 +114,17 @@ class Fragments:
                 self._cached += piece.size
                 while self._cached > CACHE:
                     _, dropped = self._cache.popitem(last=False)
-                    self._cached -= len(dropped.data)
+                    self._cached -= len(dropped)
         return inflated
 
-    def _load(self, piece: _Piece) -> _Inflated:
-        path = self._files.paths[piece.file]
+    def _load(self, piece: _Piece) -> bytes:
         file = self._files.open(piece.file)
-        packed = os.pread(file.fd, piece.stored, piece.offset)
+        packed = self._read(file, piece)
+        if not file.unchanged():  # or touched: opened again if it is what it was, else refused
+            file = self._files.open_again(piece.file)
+            packed = self._read(file, piece)
+            if not file.unchanged():
+                raise self._stale(piece)
         stream: Any = isal_zlib.decompressobj(-15)
         try:
             data: bytes = stream.decompress(packed + LAST_BLOCK, piece.size + 1)
@@ -128,17 +132,31 @@ class Fragments:
             raise self._damaged(piece, str(error)) from None
         if len(data) != piece.size or (not stream.eof and stream.decompress(stream.unconsumed_tail, 1)):
             raise self._damaged(piece, f"it has {len(data):,} bytes instead of {piece.size:,}")
-        if not file.unchanged():
-            raise self._stale(piece)
-        bounds = integers(len(data) // OVERHEAD + 1)
-        count, why = _kernel.scan(data, 0, bounds, self._files.verify, 1 << 63)
-        if why == _kernel.BAD_PAYLOAD:
-            problem = "a record's payload does not match its checksum"
-            raise PayloadError(problem, path, offset=piece.begin + int(bounds[count]), inflated=True)
-        if why != _kernel.PARTIAL or int(bounds[count]) != len(data):
-            problem = "no record begins here, where one was when the file was indexed"
-            raise HeaderError(problem, path, offset=piece.begin + int(bounds[count]), inflated=True)
-        return _Inflated(memoryview(data), bounds[: count + 1].copy())
+        return data
+
+    def _read(self, file: _kernel.File, piece: _Piece) -> bytes:
+        """A fragment as it is stored; fewer bytes where the file ends."""
+        read: list[bytes] = []
+        have = 0
+        with storage.reporting("read", self._files.paths[piece.file]):
+            while have < piece.stored:  # one call gives 2 GiB at most
+                read.append(os.pread(file.fd, piece.stored - have, piece.offset + have))
+                have += len(read[-1])
+                if not read[-1]:
+                    break
+        return read[0] if len(read) == 1 else b"".join(read)
+
+    def _wrong(self, piece: _Piece, offset: int, fault: int) -> DataError | StaleError:
+        """What is wrong with the record that begins at `offset` in the decompressed stream."""
+        kind: type[DataError]
+        if fault == _kernel.WRONG_PAYLOAD:
+            kind, problem = PayloadError, "the record's payload does not match its checksum"
+        elif fault == _kernel.WRONG_HEADER:
+            kind, problem = HeaderError, "no record begins here, where one was when the file was indexed"
+        else:
+            return self._stale(piece)
+        record = self._files.record_at(piece.file, offset)
+        return kind(problem, self._files.paths[piece.file], offset=offset, record=record, inflated=True)
 
     def _damaged(self, piece: _Piece, problem: str) -> CompressionError:
         what = f"the gzip fragment of {piece.stored:,} bytes that begins here is damaged: {problem}"
@@ -155,6 +173,7 @@ class Streams:
     def __init__(self, paths: Sequence[str], on_corrupt: OnCorrupt, limit: int) -> None:
         self._paths, self._policy, self._limit = paths, on_corrupt, limit
         self._cursor: _Cursor | None = None
+        self._entered: set[int] = set()
         self._lock = threading.Lock()
 
     def after_fork(self) -> None:
@@ -180,15 +199,22 @@ class Streams:
         cursor = self._cursor
         if cursor is None or cursor.file != file or cursor.first > record:
             path = self._paths[file]
-            if cursor is not None and cursor.file == file:
-                warnings.warn(
-                    f"{path}: has no entry points: going back to record {record} inflates it from its beginning; "
-                    "gzip files that croupier writes have them",
-                    SlowAccessWarning,
-                    stacklevel=7,
+            if file in self._entered and record:  # who begins anew at record 0 loses nothing
+                _warn(
+                    f"{path}: has no entry points: going back to record {record} inflates all before it; "
+                    "gzip files that croupier writes have them"
                 )
+            self._entered.add(file)
             cursor = self._cursor = _Cursor(path, file, self._policy, self._limit)
         return cursor
+
+
+def _warn(message: str) -> None:
+    """Point at the line that reads, as `streams.warn` does."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and (frame.f_globals.get("__package__") or "").startswith("croupier"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, SlowAccessWarning, stacklevel=level)
 
 
 class _Cursor:

@@ -20,6 +20,8 @@ from croupier.table.build import Holes
 from croupier.table.model import Kind, Table, edges
 from croupier.table.packed import Integers, Octets
 
+Rows = np.ndarray[tuple[int], np.dtype[np.intp]]
+
 MOST_OPEN = 256
 """Files that one dataset keeps open; a thousand shards are a usual number, and so is a limit of 1,024."""
 
@@ -37,9 +39,10 @@ class Files:
         on_corrupt: OnCorrupt,
         limit: int,
     ) -> None:
-        self.paths, self.table, self.verify = paths, table, verify
+        self.paths, self.table, self.verify, self.holes = paths, table, verify, holes
         self._holes = _Skips(table, holes) if holes.files else None
         self._threads = usable_cpus()
+        self._kinds: list[int] = np.unique(table.kind).tolist()
         self._open: OrderedDict[int, _kernel.File] = OrderedDict()
         self._fragments = Fragments(self, self._threads)
         self._streams = Streams(paths, on_corrupt, limit)
@@ -65,9 +68,7 @@ class Files:
         bounds = edges(length)
         out = np.empty(int(bounds[-1]), np.uint8)
         places = bounds[:-1]
-        kinds = self.table.kind[file]
-        for kind in np.unique(kinds).tolist():
-            chosen = np.flatnonzero(kinds == kind) if kinds.min() != kinds.max() else slice(None)
+        for kind, chosen in self._by_kind(file):
             part = file[chosen], offset[chosen], length[chosen], places[chosen]
             if kind == Kind.PLAIN:
                 self._fetch(*part, out)
@@ -77,10 +78,20 @@ class Files:
                 self._streams.read(part[0], records[chosen] - self.table.firsts[part[0]], *part[2:], out)
         return Batch(out, bounds.view(np.int64))
 
+    def _by_kind(self, file: Integers) -> list[tuple[int, slice | Rows]]:
+        """Which requests are of which kind of file; nearly always all are of one."""
+        if len(self._kinds) == 1:
+            return [(self._kinds[0], slice(None))]
+        kinds = self.table.kind[file]
+        return [(kind, np.flatnonzero(kinds == kind)) for kind in np.unique(kinds).tolist()]
+
     def _fetch(
         self, file: Integers, offset: Integers, length: Integers, place: Integers, out: Octets
     ) -> None:
-        used, which = np.unique(file, return_inverse=True)
+        if len(file) == 1 or len(self.paths) == 1:  # as below, in a third of the time
+            used, which = file[:1], np.zeros(len(file), np.int64)
+        else:
+            used, which = np.unique(file, return_inverse=True)
         for begin in range(0, len(used), MOST_OPEN):
             some = used[begin : begin + MOST_OPEN]
             opened = [self.open(number) for number in some.tolist()]
@@ -91,6 +102,9 @@ class Files:
                 numbers = (which[chosen] - begin).view(np.uint64)
                 request = numbers, offset[chosen], length[chosen], place[chosen]
             wrong, fault, number = _kernel.fetch(opened, *request, out, self.verify, self._threads)
+            if fault == _kernel.CHANGED:  # or touched: opened again if it is what it was, else refused
+                opened = [self.open_again(file) for file in some.tolist()]
+                wrong, fault, number = _kernel.fetch(opened, *request, out, self.verify, self._threads)
             if fault != _kernel.FETCHED:
                 self._raise(int(some[request[0][wrong]]), int(request[1][wrong]), fault, number)
 
@@ -120,10 +134,18 @@ class Files:
                 self._open.popitem(last=False)
         return file
 
+    def open_again(self, number: int) -> _kernel.File:
+        """The same, where the one that is open may have been changed."""
+        with self._lock:
+            file = self._open.get(number)
+            if file is not None and not file.unchanged():
+                del self._open[number]
+        return self.open(number)
+
     def _raise(self, number: int, offset: int, fault: int, errno: int) -> None:
         """Say what is wrong with a record of a plain file."""
         path = self.paths[number]
-        record = int(np.searchsorted(self._offsets_of(number), offset))
+        record = self.record_at(number, offset)
         if fault == _kernel.REFUSED:
             raise StorageError("read", path, OSError(errno, os.strerror(errno)))
         if fault == _kernel.WRONG_PAYLOAD:
@@ -139,10 +161,10 @@ class Files:
             "written to or replaced; open the dataset anew"
         )
 
-    def _offsets_of(self, number: int) -> Integers:
-        """Where a file's records begin; for error messages alone."""
+    def record_at(self, number: int, offset: int) -> int:
+        """The record of a file that begins at an offset; for error messages alone."""
         first, last = self.table.firsts[number : number + 2].tolist()
-        return self.locate(np.arange(first, last, dtype=np.uint64))[1]
+        return int(np.searchsorted(self.locate(np.arange(first, last, dtype=np.uint64))[1], offset))
 
 
 class _Skips:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
+
+import numpy as np
 
 from croupier import _kernel, streams
 from croupier.dataset.files import Files
@@ -13,7 +17,7 @@ from croupier.frames import MAX_RECORD, Damage, OnCorrupt
 from croupier.runtime import Progress, Runtime
 from croupier.table import keep
 from croupier.table.build import Holes, build
-from croupier.table.model import Table
+from croupier.table.model import Table, join
 
 Index = Literal["auto", "memory", "require"]
 """Where the offset table comes from: `auto` uses a fresh one that is kept beside the data, else makes one at
@@ -41,6 +45,11 @@ class Opener:
         self.known: Files | None = None
         self.expected = 0  # a fingerprint of what a pickled dataset was
         self._lock = threading.Lock()
+        _ALL.add(self)
+
+    def after_fork(self) -> None:
+        """In the child: a thread that was making the table is not there to unlock."""
+        self._lock = threading.Lock()
 
     def files(self) -> Files:
         """The files with their table."""
@@ -49,15 +58,14 @@ class Opener:
                 if self.known is None:
                     table, holes = self._find()
                     self._compare(table)
-                    self.known = Files(
-                        self.paths,
-                        table,
-                        holes,
-                        verify=self.verify,
-                        on_corrupt=self.on_corrupt,
-                        limit=self.limit,
-                    )
+                    self._know(table, holes)
+        assert self.known is not None  # noqa: S101 - for type checkers
         return self.known
+
+    def _know(self, table: Table, holes: Holes) -> None:
+        self.known = Files(
+            self.paths, table, holes, verify=self.verify, on_corrupt=self.on_corrupt, limit=self.limit
+        )
 
     def _find(self) -> tuple[Table, Holes]:
         with Runtime(progress=self.progress) as runtime:
@@ -84,7 +92,7 @@ class Opener:
 
     def _compare(self, table: Table) -> None:
         if self.expected and self.expected != fingerprint(table):
-            problem = "these files are not those that were pickled: they have other sizes or counts"
+            problem = "these files are not those that were pickled: they have other sizes, counts or content"
             raise StaleError(f"{self.paths[0]}: {problem}")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -100,9 +108,36 @@ def _restore(
     return opener
 
 
+def join_openers(openers: Sequence[Opener]) -> Opener:
+    """Of all their files, each once. Their tables are put together, so nothing is read again."""
+    seen: dict[str, tuple[int, ...]] = {}
+    paths: list[str] = []
+    tables, holes = [], Holes()
+    for opener in openers:
+        files = opener.files()
+        table, rows = files.table, []
+        columns = (table.records, table.identity.size, table.identity.modified, table.identity.digest)
+        states = zip(*(column.tolist() for column in columns), strict=True)
+        for row, (path, state) in enumerate(zip(opener.paths, states, strict=True)):
+            if seen.setdefault(path, state) != state:
+                raise StaleError(f"{path}: was changed between the times when the datasets were opened")
+            if len(seen) > len(paths):
+                if row in files.holes.files:
+                    holes.files[len(paths)] = files.holes.files[row]
+                paths.append(path)
+                rows.append(row)
+        tables.append(table.take(np.array(rows, np.uint64), [table.names[row] for row in rows]))
+    first = openers[0]
+    options = first.verify, first.index, first.on_corrupt, first.limit, first.on_damage, first.progress
+    opener = Opener(paths, *options)
+    opener._know(join(tables), holes)
+    return opener
+
+
 def fingerprint(table: Table) -> int:
-    """Of the files' sizes and counts."""
-    return 1 + _kernel.crc32c(table.records.tobytes() + table.identity.size.tobytes())
+    """Of the files' sizes, counts and sampled content; copies of them have the same."""
+    columns = table.records, table.identity.size, table.identity.digest
+    return 1 + _kernel.crc32c(b"".join(column.tobytes() for column in columns))
 
 
 def make_tables(
@@ -114,3 +149,14 @@ def make_tables(
         return [], []
     table, _ = build(stale, runtime, "fail", limit)
     return stale, keep.save(stale, table)
+
+
+_ALL: weakref.WeakSet[Opener] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for opener in list(_ALL):
+        opener.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import numbers
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,7 +52,7 @@ def split_by_key(data: Dataset, key: Callable[[bytes], Hashable]) -> dict[Hashab
 
 def _edges(fractions: Sequence[float]) -> list[float]:
     total = sum(fractions)
-    if not fractions or min(fractions) < 0 or abs(total - 1) > 1e-6:
+    if not fractions or min(fractions) < 0 or not abs(total - 1) <= 1e-6:  # not > 1e-6: nan is neither
         raise UsageError(f"fractions must be positive and sum up to 1, not {list(fractions)} (sum {total:g})")
     edges = [0.0]
     for fraction in fractions:
@@ -62,8 +63,22 @@ def _edges(fractions: Sequence[float]) -> list[float]:
 
 def _draw(key: Hashable, seed: int) -> float:
     """From 0 to 1, by the key alone: the same in every process, unlike hash()."""
-    if not isinstance(key, str | bytes | int | float | tuple):
-        kind = type(key).__name__
-        raise UsageError(f"a key must be a text, bytes, a number or a tuple of these, not {kind}")
-    digest = hashlib.blake2b(repr((seed, key)).encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(repr((int(seed), _plain(key))).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / (1 << 64)
+
+
+def _plain(key: Any) -> Any:
+    """Of Python's own types, and alike for equal keys: 1, 1.0, True and numpy's 1 are written differently."""
+    if isinstance(key, tuple):
+        return tuple(_plain(one) for one in key)
+    if isinstance(key, str):
+        return str.__str__(key)
+    if isinstance(key, bytes):
+        return bytes(key)
+    if isinstance(key, numbers.Integral | np.bool_):
+        return int(key)
+    if isinstance(key, numbers.Real):
+        number = float(key)
+        return int(number) if number.is_integer() else number
+    kind = type(key).__name__
+    raise UsageError(f"a key must be a text, bytes, a number or a tuple of these, not {kind}")

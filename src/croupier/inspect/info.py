@@ -99,7 +99,7 @@ class _Sizes:
         return min(max(self._least(place), self.smallest), self.largest)
 
     def bins(self, most: int = 16) -> list[Bin]:
-        """At most so many bins from the smallest to the largest: equal ones, or powers of two if these are far."""
+        """At most so many from the smallest to the largest: of equal width, or of powers of two."""
         if self.largest < 4 * max(self.smallest, 1):
             step = max(-(-(self.largest + 1 - self.smallest) // most), 1)
             edges = list(range(self.smallest, self.largest + 1, step))
