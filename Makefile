@@ -26,7 +26,7 @@ $(VENV)/.built: $(VENV)/.tools $(KERNEL)
 	$(INSTALL) -e .
 	@touch $@
 
-# .venv/.test, .venv/.lint, .venv/.docs: the packages of that extra.
+# .venv/.test, .venv/.lint, .venv/.docs, .venv/.bench: the packages of that extra.
 $(VENV)/.%: $(VENV)/.built
 	$(INSTALL) -e '.[$*]'
 	@touch $@
@@ -67,7 +67,7 @@ campaign: $(VENV)/.test
 	$(BIN)/python benchmarks/faults_campaign.py
 	$(MAKE) fuzz FUZZ_SECONDS=1800
 
-bench: $(VENV)/.test
+bench: $(VENV)/.test $(VENV)/.bench
 	bash benchmarks/run.sh
 
 docs: $(VENV)/.docs

@@ -36,7 +36,17 @@ MIB = 1 << 20
 CORES = usable_cpus()
 ANY = (1 << 64) - 1  # a limit on record length that limits nothing
 
-_PEERS = ("isal", "zlib-ng", "numpy", "crc32c", "google-crc32c", "tensorflow-cpu", "apache-beam", "tfrecord")
+_PEERS = (
+    "isal",
+    "zlib-ng",
+    "numpy",
+    "crc32c",
+    "google-crc32c",
+    "tensorflow-cpu",
+    "apache-beam",
+    "tfrecord",
+    "array_record",
+)
 
 
 # Measuring
@@ -315,7 +325,11 @@ def bare() -> ctypes.PyDLL:
         ("sum_threads", ctypes.c_uint64, [pointer, size, size]),
         ("bytes_list", ctypes.py_object, [pointer, pointer, size, size]),
         ("pread_loop", ctypes.c_uint64, [ctypes.c_int, pointer, pointer, size, pointer]),
-        ("pread_threads", ctypes.c_uint64, [ctypes.c_int, pointer, pointer, pointer, size, pointer, size, size]),
+        (
+            "pread_threads",
+            ctypes.c_uint64,
+            [ctypes.c_int, pointer, pointer, pointer, size, pointer, size, size],
+        ),
         ("read_files", ctypes.c_uint64, [pointer, size, size]),
         ("resident", size, [ctypes.c_int, size]),
     ):

@@ -222,14 +222,14 @@ def main() -> None:
     library = bare()
     table(
         ["plain: records", "croupier.index", "kernel's walk, one core", "bare C walk",
-         "bare walk, fetching ahead",         "tfrecord2idx with seek", "tfrecord2idx itself", "÷ better "
-         "bare", "walk ÷ better bare", "÷ best peer",
-         "÷ tfrecord2idx", "table, bytes a record", ".idx, bytes a record"],
+         "bare walk, fetching ahead", "tfrecord2idx with seek", "tfrecord2idx itself", "÷ better bare",
+         "walk ÷ better bare", "÷ best peer", "÷ tfrecord2idx", "table, bytes a record",
+         ".idx, bytes a record"],
         plain_rows(folder(), library, options.quick),
     )  # fmt: skip
     table(
-        ["gzip: records", "croupier.index", "MB/s inflated", f"isal's inflate alone, {CORES} cores", "÷ inflate",
-         "CPU: inflate ÷ us", "table, bytes a record"],
+        ["gzip: records", "croupier.index", "MB/s inflated", f"isal's inflate alone, {CORES} cores",
+         "÷ inflate", "CPU: inflate ÷ us", "table, bytes a record"],
         zipped_rows(folder(), options.quick),
     )  # fmt: skip
     note(

@@ -100,15 +100,15 @@ void take_warm(const Batch& batch, std::size_t from, std::size_t to) {
     if (k + kAhead < to) {
       const File& later = batch.of(k + kAhead);
       const std::uint64_t at = batch.offsets[k + kAhead];
-      if (later.map() && at < later.stamp().size)
-        for (std::size_t line = 0; line < kLines; ++line) __builtin_prefetch(later.map() + at + 64 * line);
+      if (const Byte* const map = later.map(); map && at < later.stamp().size)
+        for (std::size_t line = 0; line < kLines; ++line) __builtin_prefetch(map + at + 64 * line);
     }
     File& file = batch.of(k);
     const Room payload = batch.place(k);
     check_end(batch, k, file, kOverhead + payload.size());
-    if (file.map()) {
+    if (const Byte* const map = file.map()) {
       const Touch touch(file);
-      take_frame(batch, k, file.map() + batch.offsets[k], payload);
+      take_frame(batch, k, map + batch.offsets[k], payload);
     } else {
       read_direct(batch, k, file.fd(), payload);
     }

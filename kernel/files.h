@@ -33,8 +33,10 @@ class File {
 
   int fd() const { return fd_; }
   const Stamp& stamp() const { return stamp_; }
-  const Byte* map() const { return map_; }
-  // Whether the file still has the size and time that it had, and its name has not been given to another.
+  // Null while there is none: then pread serves.
+  const Byte* map() const { return map_.load(std::memory_order_acquire); }
+  // Whether the file still has the size and times that it had, and its name has not been given to another. The
+  // time of change cannot be set, but moves for a new link or mode as well: then compare contents.
   bool unchanged() const;
   bool broken() const { return broken_.load(std::memory_order_acquire); }
   // Makes the mapping, if that pays; called by whoever will read often.
@@ -44,7 +46,7 @@ class File {
   friend class Touch;
   int fd_;
   Stamp stamp_;
-  const Byte* map_ = nullptr;
+  std::atomic<const Byte*> map_{nullptr};
   std::atomic<bool> wanted_{false}, broken_{false};
 };
 

@@ -144,7 +144,7 @@ bool digest(int fd, std::uint64_t size, std::uint32_t& crc) {
     return true;
   };
   if (size <= kSmallFile) return add(0, static_cast<std::size_t>(size));
-  for (std::size_t i = 0; i < kPieces; ++i)
+  for (std::size_t i = 0; i + 1 < kPieces; ++i)
     if (!add((size - kPiece) / (kPieces - 1) * i, kPiece)) return false;
   return add(size - kPiece, kPiece);
 }

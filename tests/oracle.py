@@ -158,3 +158,93 @@ def append(payloads, room):
             return out, count
         out += one
     return out, len(payloads)
+
+
+# --- packed sequences: of 64 numbers at a time, each less the least, in as many bits as the largest needs
+
+
+def pack(values):
+    """(least, bits, words)"""
+    least, bits, words = [], [], []
+    for begin in range(0, len(values), 64):
+        block = values[begin : begin + 64]
+        width = (max(block) - min(block)).bit_length()
+        stream = sum((value - min(block)) << (width * i) for i, value in enumerate(block))
+        least.append(min(block))
+        bits.append(width)
+        words += [(stream >> (64 * i)) % U64 for i in range(width)]
+    return least, bits, words
+
+
+def unpack(count, least, bits, words):
+    values, at = [], 0
+    for i in range(count):
+        block, j = divmod(i, 64)
+        if j == 0 and block:
+            at += bits[block - 1]
+        stream = sum(word << (64 * k) for k, word in enumerate(words[at : at + bits[block]]))
+        values.append((least[block] + (stream >> (bits[block] * j)) % (1 << bits[block])) % U64)
+    return values
+
+
+def sums_before(values, place):
+    return sum(values[:place]) % U64
+
+
+def locate(values, firsts, record):
+    """(file, offset, length), where file f has the values firsts[f] to firsts[f + 1]."""
+    file = max(f for f in range(len(firsts) - 1) if firsts[f] <= record < firsts[f + 1])
+    before = values[firsts[file] : record]
+    return file, sum(before) + 16 * len(before), values[record]
+
+
+def search_sums(values, first, last, position):
+    """(the last number of values[first:last] that does not begin behind `position`, where it begins)"""
+    begins = [sum(values[first:k]) for k in range(first, last)]
+    k = max(k for k, begin in enumerate(begins) if begin <= position)
+    return first + k, begins[k]
+
+
+# --- files
+
+
+def _leads_on(data, at, size, limit):
+    """Whether the header at `at` is right, and another one or the end follows its frame."""
+    if size - at < 16 or not _is_header(data, at):
+        return False
+    end = at + 16 + _number(data, at, 8)
+    return end - at - 16 <= limit and (end == size or (end < size and _is_header(data, end)))
+
+
+def _is_header(data, at):
+    return len(data) - at >= 12 and header_is_right(data, at)
+
+
+def walk(data, size, begin, end, sync, limit):
+    """(begin of the first, end of the last, why it stopped, lengths) of what begins in [begin, end)."""
+    data, end = data[:size], min(end, size)
+    if sync:
+        begin = next((at for at in range(begin, end) if _leads_on(data, at, size, limit)), end)
+    at, lengths = begin, []
+    while at < end:
+        if len(data) - at < 12:
+            return begin, at, PARTIAL, lengths
+        if not header_is_right(data, at):
+            return begin, at, BAD_HEADER, lengths
+        length = _number(data, at, 8)
+        if length > limit:
+            return begin, at, TOO_LONG, lengths
+        if at + 16 + length > size:
+            return begin, at, PARTIAL, lengths
+        lengths.append(length)
+        at += 16 + length
+    return begin, at, FULL, lengths
+
+
+def digest(data):
+    """Of all of a small file, else of sixteen pieces of 4 KiB: fifteen at equal distances, and the last."""
+    if len(data) <= 1 << 16:
+        return crc32c(data)
+    last = len(data) - 4096
+    places = [last // 15 * i for i in range(15)] + [last]
+    return crc32c(b"".join(data[at : at + 4096] for at in places))

@@ -193,7 +193,10 @@ class File:
     def broken(self) -> bool:
         """Its mapping met a truncation: open it anew."""
     def unchanged(self) -> bool:
-        """Whether it still has its size and time of modification, and its name was not given to another."""
+        """Whether it still has its size and times, and its name was not given to another.
+
+        The time of change moves for a new link or mode as well: then compare contents.
+        """
 
 def fetch(
     files: list[File],

@@ -175,9 +175,16 @@ class Dataset:
                 if os.path.exists(path) and not os.path.isfile(path):
                     raise UsageError(f"{path}: not a regular file: only files have records by number")
                 yield from streams.read(path, max_record_bytes=opener.limit)
-            return
-        for batch in self._batches():
-            yield from batch.tolist()
+        elif opener.verify and self._is_everything():
+            for number in range(len(opener.paths)):  # for small records three times as fast as by number
+                yield from self._files.stream(number)
+        else:
+            for batch in self._batches():
+                yield from batch.tolist()
+
+    def _is_everything(self) -> bool:
+        """Whether these are all records of the files, in their order."""
+        return isinstance(self._order, range) and self._order == range(self._files.table.lengths.size)
 
     def _batches(self) -> Iterator[Batch]:
         """All records in order, some megabytes at a time."""

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -57,7 +58,8 @@ class Fragments:
     """Reads records of seekable gzip files."""
 
     def __init__(self, files: Files, threads: int) -> None:
-        self._files, self._threads = files, threads
+        self._files: Files = weakref.proxy(files)  # a cycle would keep files open until garbage is collected
+        self._threads = threads
         self._cache: OrderedDict[int, bytes] = OrderedDict()
         self._cached = 0
         self._lock = threading.Lock()

@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from croupier.dataset.compressed import Fragments, Streams
 from croupier.errors import HeaderError, PayloadError, StaleError, StorageError
 from croupier.frames import OnCorrupt
 from croupier.runtime import usable_cpus
+from croupier.streams import open_file
 from croupier.table.build import Holes
 from croupier.table.model import Kind, Table, edges
 from croupier.table.packed import Integers, Octets
@@ -42,6 +43,7 @@ class Files:
         self.paths, self.table, self.verify, self.holes = paths, table, verify, holes
         self._holes = _Skips(table, holes) if holes.files else None
         self._threads = usable_cpus()
+        self._policy, self._limit = on_corrupt, limit
         self._kinds: list[int] = np.unique(table.kind).tolist()
         self._open: OrderedDict[int, _kernel.File] = OrderedDict()
         self._fragments = Fragments(self, self._threads)
@@ -77,6 +79,16 @@ class Files:
             else:
                 self._streams.read(part[0], records[chosen] - self.table.firsts[part[0]], *part[2:], out)
         return Batch(out, bounds.view(np.int64))
+
+    def stream(self, number: int) -> Iterator[bytes]:
+        """All payloads of a file, from front to back."""
+        path, expected = self.paths[number], int(self.table.records[number])
+        with open_file(path, self._policy, self._limit) as opened:
+            for block in opened.frames:
+                yield from _kernel.payloads(block.buffer, block.bounds)
+            if opened.frames.records != expected:
+                problem = f"has {opened.frames.records:,} records, and had {expected:,} when it was indexed"
+                raise StaleError(f"{path}: {problem}; open the dataset anew")
 
     def _by_kind(self, file: Integers) -> list[tuple[int, slice | Rows]]:
         """Which requests are of which kind of file; nearly always all are of one."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from croupier.dataset import Dataset, Shard
 from croupier.frames import OVERHEAD
+from croupier.table.packed import Integers
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 STEP = 1 << 20  # records that are looked at together: lengths of all of them need not fit in memory
@@ -77,15 +78,18 @@ class _Sizes:
         self.total, self.smallest, self.largest = 0, 1 << 63, 0
         self._counts = np.zeros(64 << self._BITS, np.int64)
 
-    def add(self, lengths: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> None:
+    def add(self, lengths: Integers) -> None:
         self.total += int(lengths.sum())
         self.smallest = min(self.smallest, int(lengths.min()))
         self.largest = max(self.largest, int(lengths.max()))
-        shift = np.maximum(np.frexp(lengths.astype(np.float64))[1] - self._BITS - 1, 0)
-        places = (shift.astype(np.int64) << self._BITS) + (lengths >> shift.astype(np.uint64)).astype(
-            np.int64
-        )
-        self._counts += np.bincount(places, minlength=len(self._counts))
+        self._counts += np.bincount(self._places(lengths), minlength=len(self._counts))
+
+    def _places(self, sizes: Integers) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Where sizes are counted."""
+        shift = np.maximum(np.frexp(sizes.astype(np.float64))[1] - self._BITS - 1, 0)
+        shifted = (sizes >> shift.astype(np.uint64)).astype(np.int64)
+        places: np.ndarray[tuple[int], np.dtype[np.int64]] = (shift.astype(np.int64) << self._BITS) + shifted
+        return places
 
     def _least(self, place: int) -> int:
         """The smallest size that is counted at a place."""
@@ -99,10 +103,14 @@ class _Sizes:
         return min(max(self._least(place), self.smallest), self.largest)
 
     def bins(self, most: int = 16) -> list[Bin]:
-        """At most so many from the smallest to the largest: of equal width, or of powers of two."""
+        """At most so many from the smallest to the largest: of about equal width, or of powers of two."""
         if self.largest < 4 * max(self.smallest, 1):
             step = max(-(-(self.largest + 1 - self.smallest) // most), 1)
-            edges = list(range(self.smallest, self.largest + 1, step))
+            wanted = np.arange(self.smallest, self.largest + 1, step, dtype=np.uint64)
+            inner = {
+                self._least(place) for place in self._places(wanted).tolist()
+            }  # so that counts are exact
+            edges = [self.smallest, *sorted(edge for edge in inner if edge > self.smallest)]
         else:
             edges = [0 if self.smallest == 0 else 1 << (self.smallest.bit_length() - 1)]
             factor = 1 << max(-(-(self.largest.bit_length() - self.smallest.bit_length() + 1) // most), 1)

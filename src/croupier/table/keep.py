@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -70,27 +71,48 @@ def missing(paths: Sequence[str], runtime: Runtime) -> list[str]:
 
 
 def load(folder: str) -> tuple[Table, int] | None:
-    """A folder's kept table and when it was made; None where there is none."""
+    """A folder's kept table and when it was made; None where there is none.
+
+    The later one where there are two: in a folder that can no longer be written to, the one beside the files
+    stays as it was.
+    """
+    kept, problem = [], None
     for place in (_beside(folder), _in_cache(folder)):
         path = os.path.join(place, NAME)
         try:
-            with storage.reporting("open", path), open(path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                content = np.empty(size // 8, np.uint64)
-                got = file.readinto(content.data.cast("B"))
+            with storage.reporting("open", path):
+                content = _content(path)
+            kept.append(on_disk.load(content, path))
         except (InputNotFoundError, StorageError):  # none there, or not ours to read
             continue
-        if size % 8 or got != size:
-            raise TableError(f"{path}: this offset table is damaged (its size is impossible); delete it")
-        return on_disk.load(content, path)
-    return None
+        except TableError as error:
+            problem = error
+    if problem is not None and not kept:
+        raise problem
+    return max(kept, key=lambda one: one[1], default=None)
+
+
+def _content(path: str) -> Integers:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe without a writer must not hang
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise TableError(f"{path}: is not a file, where an offset table should be; delete it")
+        with open(fd, "rb", closefd=False) as file:
+            content = np.empty(status.st_size // 8, np.uint64)
+            got = file.readinto(content.data.cast("B"))
+    finally:
+        os.close(fd)
+    if status.st_size % 8 or got != status.st_size:
+        raise TableError(f"{path}: this offset table is damaged (its size is impossible); delete it")
+    return content
 
 
 def save(paths: Sequence[str], table: Table) -> list[str]:
     """Keep the table of these files, beside those of others in their folders; gives where, or nothing."""
     number = {path: row for row, path in enumerate(paths)}
     kept = []
-    for folder, run in _by_folder(sorted(number, key=os.fsencode)):
+    for folder, run in _by_folder(sorted(number, key=_folder_and_name)):
         part = table.take(np.array([number[path] for path in run], np.uint64), _names(run))
         for place in (_beside(folder), _in_cache(folder)):
             try:
@@ -122,6 +144,11 @@ def _with_others(folder: str, part: Table) -> Table:
     names = list(both.names)
     order = sorted(range(len(names)), key=lambda row: os.fsencode(names[row]))
     return both.take(np.array(order, np.uint64), [names[row] for row in order])
+
+
+def _folder_and_name(path: str) -> tuple[bytes, bytes]:
+    folder, name = os.path.split(os.fsencode(path))
+    return folder, name
 
 
 def _by_folder(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -167,7 +194,7 @@ def _is_fresh(
         settled = max(now.st_mtime_ns, now.st_ctime_ns) + GRAIN < made
         if settled and (now.st_ctime_ns % (1 << 64), now.st_ino) == (changed, inode):
             return True
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             return _kernel.digest(fd, size) == digest
         finally:
@@ -190,7 +217,8 @@ def _in_cache(folder: str) -> str:
 @contextlib.contextmanager
 def _locked(place: str) -> Iterator[None]:
     """One process at a time merges its rows into a folder's table; without locks, the last one wins."""
-    fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    with storage.reporting("lock", place):
+        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_EX)

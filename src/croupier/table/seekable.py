@@ -19,7 +19,7 @@ from isal import isal_zlib
 
 from croupier import _kernel, storage
 from croupier.codec.detect import GZIP_MAGIC
-from croupier.frames import HEADER, OVERHEAD, is_header
+from croupier.frames import HEADER, OVERHEAD
 from croupier.table.packed import Integers, integers
 
 PART = 8 << 20
@@ -85,18 +85,13 @@ def _walk(fd: int, last: int, begin: int, end: int, sync: bool, limit: int) -> W
     if sync:
         at = first = next(_candidates(fd, begin - len(FLUSH), last), last)
     while at < min(end, last):
-        fragment = None
-        for until in _candidates(fd, at, last):
-            fragment = _inflate(os.pread(fd, until - at, at), limit)
-            if fragment is not None:
-                break
-            if until - at > PART and sync and not stored:  # no fragment begins here: look on
-                break
-        if fragment is None:
+        found = _find(fd, at, last, limit, longest=PART if sync and not stored else last)
+        if found is None:
             if not sync or stored:
                 raise NotSeekableError
-            at = first = next(_candidates(fd, at, last), last)
+            at = first = next(_candidates(fd, at, last), last)  # no fragment begins here: look on
             continue
+        until, fragment = found
         stored.append(until - at)
         raw.append(fragment.size)
         lengths.append(fragment.lengths)
@@ -129,39 +124,83 @@ class _Fragment(NamedTuple):
     lengths: Integers
 
 
-def _inflate(packed: bytes, limit: int) -> _Fragment | None:
-    """A fragment, if this is one."""
-    stream: Any = isal_zlib.decompressobj(-15)
-    try:
-        piece: bytes = stream.decompress(packed + LAST_BLOCK, PIECE)
-        lengths = _lengths(piece, limit)
-        size, crc = len(piece), isal_zlib.crc32(piece)
-        alone = lengths is None  # more than a piece: it can only be one record
-        if lengths is None:
-            if len(piece) < PIECE or not is_header(piece):
+def _find(fd: int, at: int, last: int, limit: int, *, longest: int) -> tuple[int, _Fragment] | None:
+    """The fragment that begins at `at`, and where it ends: at one of the candidates, nearly always the first."""
+    growing, seen = _Growing(limit), at
+    for until in _candidates(fd, at, last):
+        for begin in range(seen, until, PIECE):
+            if not growing.feed(os.pread(fd, min(PIECE, until - begin), begin)):
                 return None
-            (length,) = struct.unpack_from("<Q", piece)
-            if length > limit:
-                return None
-            lengths = np.array([length], np.uint64)
-        while not stream.eof:
-            piece = stream.decompress(stream.unconsumed_tail, PIECE)
-            size, crc = size + len(piece), isal_zlib.crc32(piece, crc)
-            if (not piece and not stream.eof) or (piece and size > int(lengths[0]) + OVERHEAD):
-                return None
-    except _DeflateError:
-        return None
-    if stream.unused_data or size != int(lengths.sum()) + OVERHEAD * len(lengths):
-        return None
-    return None if alone and len(lengths) != 1 else _Fragment(size, crc, lengths)
+        seen = until
+        if growing.is_whole:
+            return (until, growing.fragment()) if growing.can_end() else None
+        if until - at > longest:
+            return None
+    return None
 
 
-def _lengths(frames: bytes, limit: int) -> Integers | None:
-    """Of the frames that fill a buffer; None where they do not."""
-    if len(frames) < HEADER:
-        return None
-    bounds = integers(len(frames) // OVERHEAD + 1)
-    count, why = _kernel.scan(frames, 0, bounds, False, limit)
-    if int(bounds[count]) != len(frames) or why != _kernel.PARTIAL:
-        return None
-    return np.diff(bounds[: count + 1]) - np.uint64(OVERHEAD)
+class _Growing:
+    """What inflates from a place, as far as it was fed: every byte once, however many candidates there are.
+
+    (To begin anew for each took a minute for 13 MB of gzip that somebody else had flushed.)
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._stream: Any = isal_zlib.decompressobj(-15)
+        self._limit = limit
+        self._head = bytearray()  # the first PIECE bytes at most
+        self._lengths: list[Integers] = []  # of the frames that are whole
+        self._next, self._needed = 0, HEADER  # where the next frame begins, and what tells more of it
+        self._size = self._crc = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether frames fill it."""
+        return self._size > 0 and self._size == (self._next if self._size <= PIECE else self._needed)
+
+    def feed(self, packed: bytes) -> bool:
+        """Inflate more; False when no fragment begins there, whatever follows."""
+        try:
+            while True:
+                piece: bytes = self._stream.decompress(packed, PIECE)
+                packed = self._stream.unconsumed_tail
+                if not self._add(piece) or self._stream.eof:
+                    return False
+                if not piece or (not packed and len(piece) < PIECE):
+                    return True
+        except _DeflateError:
+            return False
+
+    def can_end(self) -> bool:
+        """Whether an empty last block can follow; nothing may be fed afterwards."""
+        try:
+            return not self._stream.decompress(LAST_BLOCK, PIECE) and self._stream.eof
+        except _DeflateError:
+            return False
+
+    def fragment(self) -> _Fragment:
+        """When it is whole."""
+        alone = [np.array([self._needed - OVERHEAD], np.uint64)]  # longer than a piece: one record
+        return _Fragment(self._size, self._crc, np.concatenate(self._lengths or alone))
+
+    def _add(self, piece: bytes) -> bool:
+        """False where it cannot be frames, or is more than a piece and not one record."""
+        self._size, self._crc = self._size + len(piece), isal_zlib.crc32(piece, self._crc)
+        self._head += piece[: PIECE - len(self._head)]
+        if len(self._head) >= self._needed and not self._scan():
+            return False
+        return self._size <= PIECE or (self._next == 0 and self._size <= self._needed)
+
+    def _scan(self) -> bool:
+        bounds = integers((len(self._head) - self._next) // OVERHEAD + 2)
+        count, why = _kernel.scan(self._head, self._next, bounds, False, self._limit)
+        if why != _kernel.PARTIAL:
+            return False
+        if count:
+            self._lengths.append(np.diff(bounds[: count + 1]) - np.uint64(OVERHEAD))
+        self._next = int(bounds[count])
+        self._needed = self._next + HEADER
+        if len(self._head) >= self._needed:
+            (length,) = struct.unpack_from("<Q", self._head, self._next)
+            self._needed = self._next + OVERHEAD + length
+        return True
