@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <compare>
 #include <mutex>
-#include <numeric>
 
 #include "files.h"
 #include "threads.h"
@@ -64,8 +64,8 @@ void take_frame(const Batch& batch, std::size_t k, const Byte* frame, Room paylo
   check_frame(batch, k, header, trailer, payload);
 }
 
-void check_end(const Batch& batch, std::size_t k, const File& file, std::uint64_t size) {
-  const std::uint64_t offset = batch.offsets[k], end = file.stamp().size;
+void check_end(std::size_t k, const File& file, std::uint64_t offset, std::uint64_t size) {
+  const std::uint64_t end = file.stamp().size;
   if (offset > end || size > end - offset) fail(k, Fault::kEnd);
 }
 
@@ -86,10 +86,10 @@ void read_all(std::size_t k, int fd, std::span<struct iovec> pieces, std::uint64
   }
 }
 
-void read_direct(const Batch& batch, std::size_t k, int fd, Room payload) {
+void read_direct(const Batch& batch, std::size_t k, int fd, std::uint64_t offset, Room payload) {
   Byte header[kHeader], trailer[kTrailer];
   struct iovec pieces[3] = {{header, kHeader}, {payload.data(), payload.size()}, {trailer, kTrailer}};
-  read_all(k, fd, pieces, batch.offsets[k]);
+  read_all(k, fd, pieces, offset);
   check_frame(batch, k, header, trailer, payload);
 }
 
@@ -105,15 +105,23 @@ void take_warm(const Batch& batch, std::size_t from, std::size_t to) {
     }
     File& file = batch.of(k);
     const Room payload = batch.place(k);
-    check_end(batch, k, file, kOverhead + payload.size());
+    const std::uint64_t offset = batch.offsets[k];
+    check_end(k, file, offset, kOverhead + payload.size());
     if (const Byte* const map = file.map()) {
       const Touch touch(file);
-      take_frame(batch, k, map + batch.offsets[k], payload);
+      take_frame(batch, k, map + offset, payload);
     } else {
-      read_direct(batch, k, file.fd(), payload);
+      read_direct(batch, k, file.fd(), offset, payload);
     }
   }
 }
+
+// A request by where it begins; copied, as the caller's other threads may write to the arrays meanwhile.
+struct Place {
+  std::uint64_t file, offset;
+  std::size_t k;
+  auto operator<=>(const Place&) const = default;
+};
 
 // Requests that one read serves.
 struct Run {
@@ -121,20 +129,23 @@ struct Run {
   std::uint64_t begin, end;
 };
 
-void read_run(const Batch& batch, const std::vector<std::size_t>& order, const Run& run, std::vector<Byte>& buffer) {
-  const std::size_t k = order[run.from];
+void read_run(const Batch& batch, const std::vector<Place>& order, const Run& run, std::vector<Byte>& buffer) {
+  const std::size_t k = order[run.from].k;
   File& file = batch.of(k);
   const auto size = static_cast<std::size_t>(run.end - run.begin);
-  if (run.to - run.from == 1 && size >= kDirect) return read_direct(batch, k, file.fd(), batch.place(k));
+  if (run.to - run.from == 1 && size >= kDirect) {
+    const Room payload = batch.place(k);
+    if (kOverhead + payload.size() != size) refuse("lengths were changed by another thread");
+    return read_direct(batch, k, file.fd(), run.begin, payload);
+  }
   if (buffer.size() < size) buffer.resize(size);
   struct iovec whole[1] = {{buffer.data(), size}};
   read_all(k, file.fd(), whole, run.begin);
   for (std::size_t i = run.from; i < run.to; ++i) {
-    const Room payload = batch.place(order[i]);
-    const std::uint64_t offset = batch.offsets[order[i]];
-    if (offset < run.begin || offset > run.end || kOverhead + payload.size() > run.end - offset)
-      refuse("offsets or lengths were changed by another thread");
-    take_frame(batch, order[i], buffer.data() + (offset - run.begin), payload);
+    const auto [f, offset, request] = order[i];
+    const Room payload = batch.place(request);
+    if (kOverhead + payload.size() > run.end - offset) refuse("lengths were changed by another thread");
+    take_frame(batch, request, buffer.data() + (offset - run.begin), payload);
   }
 }
 
@@ -144,24 +155,24 @@ void advise([[maybe_unused]] int fd, [[maybe_unused]] std::uint64_t begin, [[may
 #endif
 }
 
-void read_cold(const Batch& batch, const std::vector<std::size_t>& order, const std::vector<Run>& runs,
-               std::size_t from, std::size_t to) {
+void read_cold(const Batch& batch, const std::vector<Place>& order, const std::vector<Run>& runs, std::size_t from,
+               std::size_t to) {
   std::vector<Byte> buffer;
   std::size_t asked = from;
   for (std::size_t i = from; i < to; ++i) {
     for (; asked < to && asked < i + kDepth; ++asked)
-      advise(batch.of(order[runs[asked].from]).fd(), runs[asked].begin, runs[asked].end);
+      advise(batch.of(order[runs[asked].from].k).fd(), runs[asked].begin, runs[asked].end);
     read_run(batch, order, runs[i], buffer);
   }
 }
 
-std::vector<Run> runs_of(const Batch& batch, const std::vector<std::size_t>& order) {
+std::vector<Run> runs_of(const Batch& batch, const std::vector<Place>& order) {
   std::vector<Run> runs;
   for (std::size_t i = 0; i < order.size(); ++i) {
-    const std::size_t k = order[i];
-    const std::uint64_t begin = batch.offsets[k], size = kOverhead + batch.place(k).size();
-    check_end(batch, k, batch.of(k), size);
-    if (!runs.empty() && batch.file[order[runs.back().from]] == batch.file[k]) {
+    const auto [f, begin, k] = order[i];
+    const std::uint64_t size = kOverhead + batch.place(k).size();
+    check_end(k, *batch.files[f], begin, size);
+    if (!runs.empty() && order[runs.back().from].file == f) {
       Run& last = runs.back();
       const std::uint64_t end = std::max(last.end, begin + size);
       if (begin >= last.begin && begin <= last.end + kGap && end - last.begin <= kMostRun) {
@@ -217,12 +228,13 @@ Fetched fetch_warm(const Batch& batch, unsigned threads) {
 }
 
 Fetched fetch_cold(const Batch& batch, unsigned threads) {
-  std::vector<std::size_t> order(batch.count());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto before = [&](std::size_t a, std::size_t b) {
-    return std::pair(batch.file[a], batch.offsets[a]) < std::pair(batch.file[b], batch.offsets[b]);
-  };
-  if (!std::is_sorted(order.begin(), order.end(), before)) std::sort(order.begin(), order.end(), before);
+  std::vector<Place> order;
+  order.reserve(batch.count());
+  for (std::size_t k = 0; k < batch.count(); ++k) {
+    order.push_back({batch.file[k], batch.offsets[k], k});
+    if (order.back().file >= batch.files.size()) refuse("file was changed by another thread");
+  }
+  if (!std::is_sorted(order.begin(), order.end())) std::sort(order.begin(), order.end());
   std::vector<Run> runs;
   Fetched wrong = guarded(1, [&](std::size_t) { runs = runs_of(batch, order); });
   if (wrong.fault != Fault::kNone) return wrong;
@@ -240,7 +252,10 @@ Fetched fetch(const std::vector<File*>& files, Numbers file, Numbers offsets, Nu
   if (offsets.size() != file.size() || lengths.size() != file.size() || places.size() != file.size())
     refuse("file, offsets, lengths and places differ in length");
   for (std::size_t k = 0; k < batch.count(); ++k) batch.of(k);  // refuses numbers of no file
-  Fetched found = is_warm(batch) ? fetch_warm(batch, threads) : fetch_cold(batch, threads);
+  const bool warm = is_warm(batch);
+  Fetched found = warm ? fetch_warm(batch, threads) : fetch_cold(batch, threads);
+  // In the order of the disk another one may have come first.
+  if (!warm && found.fault != Fault::kNone) found = fetch_warm(batch, threads);
   // Afterwards, so that no change before or meanwhile goes unnoticed.
   for (std::size_t f = 0; f < files.size(); ++f) {
     if (!files[f]->broken() && files[f]->unchanged()) continue;

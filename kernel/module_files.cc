@@ -20,7 +20,7 @@ using Gone = nb::gil_scoped_release;
 // (count, least, bits, words, sums, at), as `index_packed` made them.
 struct PackedArrays {
   explicit PackedArrays(const nb::tuple& arrays)
-      : count((check(arrays), nb::cast<U64>(arrays[0]))),
+      : count(checked_count(arrays)),
         least(arrays[1], "least", false),
         bits(arrays[2], "bits"),
         words(arrays[3], "words", false),
@@ -29,8 +29,11 @@ struct PackedArrays {
   Packed packed() const {
     return {count, least.numbers(), bits.bytes(), words.numbers(), sums.numbers(), at.numbers()};
   }
-  static void check(const nb::tuple& arrays) {
+  static U64 checked_count(const nb::tuple& arrays) {
     if (nb::len(arrays) != 6) throw nb::value_error("packed must be (count, least, bits, words, sums, at)");
+    U64 count = 0;
+    if (!nb::try_cast(arrays[0], count)) throw nb::type_error("packed must begin with a count");
+    return count;
   }
 
   U64 count;
@@ -117,8 +120,9 @@ std::tuple<std::size_t, int, int> py_fetch(const nb::list& files, nb::handle fil
   std::vector<File*> opened;
   std::vector<nb::object> held;  // the caller's list may change meanwhile
   for (nb::handle one : files) {
+    if (!nb::isinstance<File>(one) || !nb::inst_ready(one)) throw nb::type_error("files must be a list of File");
     held.push_back(nb::borrow(one));
-    opened.push_back(nb::cast<File*>(one));
+    opened.push_back(nb::inst_ptr<File>(one));
   }
   const Integers which(file, "file", false), from(offsets, "offsets", false), sizes(lengths, "lengths", false),
       to(places, "places", false);
@@ -166,7 +170,12 @@ std::uint32_t py_digest(int fd, U64 size) {
 std::pair<nb::bytes, nb::bytes> py_survey(const nb::list& names, U64 limit) {
   std::vector<U64> lengths, columns;
   std::vector<std::string> paths;
-  for (nb::handle name : names) paths.emplace_back(nb::cast<nb::bytes>(name).c_str());
+  for (nb::handle name : names) {
+    if (!nb::isinstance<nb::bytes>(name)) throw nb::type_error("paths must be a list of bytes");
+    const auto path = nb::borrow<nb::bytes>(name);
+    paths.emplace_back(path.c_str(), path.size());
+    if (paths.back().find('\0') != std::string::npos) throw nb::value_error("a path has a zero byte in it");
+  }
   {
     const Gone gone;
     std::vector<Surveyed> found;

@@ -18,6 +18,7 @@ from croupier.frames import OnCorrupt
 from croupier.runtime import usable_cpus
 from croupier.streams import open_file
 from croupier.table.build import Holes
+from croupier.table.identity import is_same
 from croupier.table.model import Kind, Table, edges
 from croupier.table.packed import Integers, Octets
 
@@ -130,16 +131,10 @@ class Files:
         path = self.paths[number]
         with storage.reporting("open", path):
             file = _kernel.File(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
-        size, modified, changed, inode = file.stamp
-        identity = [int(column[number]) for column in self.table.identity]
-        same = identity[:2] == [size, modified]
-        if same and identity[2:4] != [changed, inode]:  # copied, or another one that wears its stamps
-            with storage.reporting("read", path):
-                same = identity[4] == _kernel.digest(file.fd, size)
-        if not same:
-            raise StaleError(
-                f"{path}: is not the file that its offset table was made of; open the dataset anew"
-            )
+            row, now = self.table.identity.row(number), file.stamp
+            if not is_same(row, now, lambda: _kernel.digest(file.fd, now[0])):
+                problem = "is not the file that its offset table was made of"
+                raise StaleError(f"{path}: {problem}; open the dataset anew")
         with self._lock:
             self._open[number] = file
             if len(self._open) > MOST_OPEN:

@@ -53,42 +53,41 @@ class Opener:
 
     def files(self) -> Files:
         """The files with their table."""
-        if self.known is None:
+        known = self.known
+        if known is None:
             with self._lock:
-                if self.known is None:
+                known = self.known
+                if known is None:
                     table, holes = self._find()
                     self._compare(table)
-                    self._know(table, holes)
-        assert self.known is not None  # noqa: S101 - for type checkers
-        return self.known
+                    known = self.know(table, holes)
+        return known
 
-    def _know(self, table: Table, holes: Holes) -> None:
-        self.known = Files(
-            self.paths, table, holes, verify=self.verify, on_corrupt=self.on_corrupt, limit=self.limit
-        )
+    def know(self, table: Table, holes: Holes) -> Files:
+        """Use this table."""
+        policy = self.on_corrupt
+        self.known = Files(self.paths, table, holes, verify=self.verify, on_corrupt=policy, limit=self.limit)
+        return self.known
 
     def _find(self) -> tuple[Table, Holes]:
         with Runtime(progress=self.progress) as runtime:
             if self.on_corrupt != "fail":  # what is kept describes whole files alone
                 return build(self.paths, runtime, self.on_corrupt, self.limit, self.on_damage)
-            try:
-                kept = keep.kept_tables(self.paths, runtime)
-            except TableError:
-                if self.index == "require":
-                    raise
-                kept = None
-            if kept is None and self.index == "require":
-                stale = keep.missing(self.paths, runtime)
-                raise TableError(
-                    f"{stale[0]}: has no fresh offset table (nor have {len(stale) - 1} others): "
-                    "make it with `croupier index`"
+            kept = keep.look_up(self.paths, runtime)
+            if kept.unknown and self.index == "require":
+                raise kept.problem or TableError(
+                    f"{self.paths[kept.unknown[0]]}: has no fresh offset table (nor have "
+                    f"{len(kept.unknown) - 1:,} others): make it with `croupier index`"
                 )
-            if kept is None and self.index == "auto":
-                make_tables(self.paths, runtime, self.limit)
-                kept = keep.kept_tables(self.paths, runtime)
-            if kept is None:
-                return build(self.paths, runtime, "fail", self.limit)
-            return kept, Holes()
+            if not kept.unknown:
+                return kept.table, Holes()
+            paths = [self.paths[number] for number in kept.unknown]
+            made, holes = build(paths, runtime, "fail", self.limit)
+            if self.index == "auto":
+                keep.save(paths, made)
+            order = np.argsort(kept.known + kept.unknown).astype(np.uint64)
+            both = join([kept.table, made])
+            return both.take(order, [both.names[row] for row in order.tolist()]), holes
 
     def _compare(self, table: Table) -> None:
         if self.expected and self.expected != fingerprint(table):
@@ -130,7 +129,7 @@ def join_openers(openers: Sequence[Opener]) -> Opener:
     first = openers[0]
     options = first.verify, first.index, first.on_corrupt, first.limit, first.on_damage, first.progress
     opener = Opener(paths, *options)
-    opener._know(join(tables), holes)
+    opener.know(join(tables), holes)
     return opener
 
 
@@ -144,11 +143,11 @@ def make_tables(
     paths: list[str], runtime: Runtime, limit: int = MAX_RECORD, *, force: bool = False
 ) -> tuple[list[str], list[str]]:
     """Make and keep the tables that are missing: (files that were indexed, where tables are kept)."""
-    stale = paths if force else keep.missing(paths, runtime)
-    if not stale:
+    unknown = paths if force else [paths[number] for number in keep.look_up(paths, runtime).unknown]
+    if not unknown:
         return [], []
-    table, _ = build(stale, runtime, "fail", limit)
-    return stale, keep.save(stale, table)
+    table, _ = build(unknown, runtime, "fail", limit)
+    return unknown, keep.save(unknown, table)
 
 
 _ALL: weakref.WeakSet[Opener] = weakref.WeakSet()

@@ -6,6 +6,7 @@ Only lengths are looked at and checked (and, on the way, what is compressed): pa
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,12 +16,13 @@ from isal import isal_zlib
 
 from croupier import _kernel, storage
 from croupier.codec.detect import Compression
-from croupier.errors import StaleError, UsageError
+from croupier.errors import DataError, StaleError, UsageError
 from croupier.frames import MAX_RECORD, Damage, OnCorrupt
 from croupier.runtime import MIB, Runtime
 from croupier.streams import open_file
 from croupier.table import seekable
-from croupier.table.model import Identity, Kind, Table
+from croupier.table.identity import Identity, is_same, sample, stamp
+from croupier.table.model import Kind, Table
 from croupier.table.packed import Integers, Packer, integers
 
 PART = 64 * MIB
@@ -44,7 +46,8 @@ class _Survey(NamedTuple):
 
 
 _KINDS = {Compression.NONE: Kind.PLAIN, Compression.GZIP: Kind.GZIP, Compression.ZLIB: Kind.ZLIB}
-_KIND, _WALKED, _ERRNO, _SIZE, _MODIFIED, _CHANGED, _INODE, _DIGEST, _RECORDS = range(9)
+_KIND, _WALKED, _ERRNO = range(3)
+_SIZE, _DIGEST, _RECORDS = 3, 7, 8  # from size to digest: what an Identity has
 
 
 def build(
@@ -105,6 +108,7 @@ class _Maker:
         self._policy, self._limit, self._on_damage = on_corrupt, limit, on_damage
         nothing = np.zeros((9, 0), np.uint64)
         self._columns = np.concatenate([nothing, *(one.columns for one in surveys)], axis=1)
+        self._identity = Identity(*self._columns[_SIZE : _DIGEST + 1].copy())
         self._kind = np.full(len(paths), Kind.PLAIN, np.uint64)
         self._records, self._fragments = self._columns[_RECORDS].copy(), integers(len(paths))
         self._lengths, self._raw, self._stored = Packer(), Packer(), Packer()
@@ -123,10 +127,9 @@ class _Maker:
             files = survey.columns.shape[1]
             self._add_survey(survey, row, np.flatnonzero(left[row : row + files]).tolist(), parts)
             row += files
-        identity = Identity(*(self._columns[i].copy() for i in (_SIZE, _MODIFIED, _CHANGED, _INODE, _DIGEST)))
         packed = self._lengths.finish(), self._raw.finish(), self._stored.finish()
         names = [os.path.basename(path) for path in self._paths]
-        return Table(names, self._kind, identity, self._records, self._fragments, *packed), self._holes
+        return Table(names, self._kind, self._identity, self._records, self._fragments, *packed), self._holes
 
     def _refuse_unreadable(self) -> None:
         for row in np.flatnonzero(self._columns[_KIND] == _kernel.SURVEY_FAILED).tolist():
@@ -221,16 +224,11 @@ class _Maker:
     # How the parts of a file fit together: each must begin where the one before ended
 
     def _add_file(self, row: int, parts: Iterator[_Part]) -> None:
-        found = [next(parts)]  # which makes sure that the tasks of this file are known
-        tasks = self._tasks_of.pop(row)
-        found += [next(parts) for _ in tasks[1:]]
-        joined: list[_Part] | None = found
-        if self._policy == "fail" and tasks[0].kind is Kind.PLAIN:
-            joined = self._join_plain(tasks, found)
-        elif self._policy == "fail" and tasks[0].kind is Kind.SEEKABLE:
-            joined = self._join_fragments(tasks, found)
-        if joined is None:
-            joined = [self._stream(row)]
+        try:
+            joined = self._joined(row, parts)
+        except DataError:
+            self._check_unchanged(row)
+            raise
         self._check_unchanged(row)
         self._kind[row] = joined[0].kind
         self._records[row] = sum(len(part.lengths) for part in joined)
@@ -240,6 +238,17 @@ class _Maker:
                 self._fragments[row] += np.uint64(len(part.fragments.raw))
                 self._raw.add(part.fragments.raw)
                 self._stored.add(part.fragments.stored)
+
+    def _joined(self, row: int, parts: Iterator[_Part]) -> list[_Part]:
+        found = [next(parts)]  # which makes sure that the tasks of this file are known
+        tasks = self._tasks_of.pop(row)
+        found += [next(parts) for _ in tasks[1:]]
+        joined: list[_Part] | None = found
+        if self._policy == "fail" and tasks[0].kind is Kind.PLAIN:
+            joined = self._join_plain(tasks, found)
+        elif self._policy == "fail" and tasks[0].kind is Kind.SEEKABLE:
+            joined = self._join_fragments(tasks, found)
+        return [self._stream(row)] if joined is None else joined
 
     def _join_plain(self, tasks: list[_Task], found: list[_Part]) -> list[_Part]:
         joined, expected, records = [], 0, 0
@@ -276,15 +285,15 @@ class _Maker:
             crc = isal_zlib.crc32_combine(crc, part.fragments.crc, part.fragments.size)
             total += part.fragments.size
         path, size = self._paths[tasks[0].row], int(self._columns[_SIZE][tasks[0].row])
-        whole = expected == size - seekable.TAIL and seekable.trailer(path, size) == (crc, total & 0xFFFFFFFF)
+        declared = struct.pack("<II", crc, total & 0xFFFFFFFF)
+        whole = expected == size - seekable.TAIL and seekable.trailer(path, size) == declared
         return joined if whole and joined else None
 
     def _check_unchanged(self, row: int) -> None:
-        path, then = self._paths[row], self._columns[:, row]
+        path, then = self._paths[row], self._identity.row(row)
         with storage.reporting("open", path):
-            now = os.stat(path)
-        if (now.st_size, now.st_mtime_ns % (1 << 64)) != (int(then[_SIZE]), int(then[_MODIFIED])):
-            raise _busy(path)
+            if not is_same(then, stamp(os.stat(path)), lambda: sample(path, then[0])):
+                raise _busy(path)
 
 
 def _busy(path: str) -> StaleError:

@@ -22,7 +22,8 @@ import numpy as np
 
 from croupier import _kernel
 from croupier.errors import TableError
-from croupier.table.model import Identity, Table
+from croupier.table.identity import Identity
+from croupier.table.model import Table
 from croupier.table.packed import BLOCK, Integers, Packed, open_packed, pack
 
 MAGIC, VERSION = b"\x89CRPTBL\n", 1

@@ -4,9 +4,7 @@ A folder's table is `.croupier/records.table`, one for all its files; where noth
 a cache folder. What is kept is a hint: a table that is damaged, or of files that are no longer the same, is
 made again.
 
-A file counts as the same when its size and time of modification are, and either its inode and time of change
-are as well or sampled content is (a copied data set keeps its tables). Times of this very moment prove
-nothing: within the clock's grain a file can change and keep them.
+Times of this very moment prove nothing: within the clock's grain a file can change and keep them.
 """
 
 from __future__ import annotations
@@ -19,13 +17,15 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
-from croupier import _kernel, storage
+from croupier import storage
 from croupier.errors import InputNotFoundError, StorageError, TableError
 from croupier.runtime import Runtime
 from croupier.table import format as on_disk
+from croupier.table.identity import is_same, sample, stamp
 from croupier.table.model import Table, join
 from croupier.table.packed import Integers
 
@@ -34,40 +34,43 @@ GRAIN = 2_000_000_000
 """Nanoseconds: the coarsest clock that a file system stamps with (FAT's; NFS's and HFS+'s are 1 s)."""
 
 
-def kept_tables(paths: Sequence[str], runtime: Runtime) -> Table | None:
-    """The table of these files in their order, if fresh ones of all of them are kept."""
-    tables = []
-    for folder, run in _by_folder(paths):
-        kept = load(folder)
-        if kept is None:
-            return None
-        table, made = kept
-        names = _names(run)
-        rows = _rows(table, names)
-        if len(rows) < len(run):
-            return None
-        part = table.take(rows, names)
-        if len(_fresh(run, part, made, runtime)) < len(run):
-            return None
-        tables.append(part)
-    return join(tables)
+class Kept(NamedTuple):
+    """What was found of some files."""
+
+    known: list[int]
+    """Those with a fresh table, by their place among the files."""
+    table: Table
+    """Of these, in their order."""
+    unknown: list[int]
+    """The others."""
+    problem: TableError | None
+    """What was wrong with a damaged table."""
 
 
-def missing(paths: Sequence[str], runtime: Runtime) -> list[str]:
-    """Those of the files that have no fresh table."""
-    fresh: set[str] = set()
-    for folder, run in _by_folder(paths):
+def look_up(paths: Sequence[str], runtime: Runtime) -> Kept:
+    """The fresh tables of files that are kept."""
+    known: list[int] = []
+    tables: list[Table] = []
+    problem = None
+    for folder, run in groupby(range(len(paths)), key=lambda number: os.path.dirname(paths[number])):
+        numbers = list(run)
         try:
             kept = load(folder)
-        except TableError:
+        except TableError as error:
+            problem = error
             continue
-        if kept is not None:
-            table, made = kept
-            known = set(table.names)
-            run = [path for path in run if os.path.basename(path) in known]
-            names = _names(run)
-            fresh.update(_fresh(run, table.take(_rows(table, names), names), made, runtime))
-    return [path for path in paths if path not in fresh]
+        if kept is None:
+            continue
+        table, made = kept
+        row_of = {name: row for row, name in enumerate(table.names)}
+        numbers = [number for number in numbers if os.path.basename(paths[number]) in row_of]
+        names = [os.path.basename(paths[number]) for number in numbers]
+        part = table.take(np.array([row_of[name] for name in names], np.uint64), names)
+        fresh = _fresh([paths[number] for number in numbers], part, made, runtime)
+        known += [numbers[row] for row in fresh]
+        tables.append(part.take(np.array(fresh, np.uint64), [names[row] for row in fresh]))
+    unknown = sorted(set(range(len(paths))).difference(known))
+    return Kept(known, join(tables), unknown, problem)
 
 
 def load(folder: str) -> tuple[Table, int] | None:
@@ -112,7 +115,8 @@ def save(paths: Sequence[str], table: Table) -> list[str]:
     """Keep the table of these files, beside those of others in their folders; gives where, or nothing."""
     number = {path: row for row, path in enumerate(paths)}
     kept = []
-    for folder, run in _by_folder(sorted(number, key=_folder_and_name)):
+    for folder, same in groupby(sorted(number, key=_folder_and_name), key=os.path.dirname):
+        run = list(same)
         part = table.take(np.array([number[path] for path in run], np.uint64), _names(run))
         for place in (_beside(folder), _in_cache(folder)):
             try:
@@ -151,54 +155,31 @@ def _folder_and_name(path: str) -> tuple[bytes, bytes]:
     return folder, name
 
 
-def _by_folder(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Runs of files in the same folder."""
-    for folder, run in groupby(paths, key=os.path.dirname):
-        yield folder, list(run)
-
-
 def _names(paths: Sequence[str]) -> list[str]:
     return [os.path.basename(path) for path in paths]
 
 
-def _rows(table: Table, names: list[str]) -> Integers:
-    """Where these files are in a table; fewer where one is missing."""
-    if list(table.names) == names:
-        return np.arange(len(names), dtype=np.uint64)
-    number = {name: row for row, name in enumerate(table.names)}
-    return np.array([number[name] for name in names if name in number], np.uint64)
-
-
-def _fresh(paths: list[str], table: Table, made: int, runtime: Runtime) -> list[str]:
-    """Those of the files that are what they were when their rows in the table were made."""
+def _fresh(paths: list[str], table: Table, made: int, runtime: Runtime) -> list[int]:
+    """The rows of files that are what they were when the table was made."""
     step = 4096
 
-    def check(begin: int) -> list[str]:
+    def check(begin: int) -> list[int]:
         runtime.check()
         part = slice(begin, begin + step)
-        rows = zip(paths[part], *(column[part].tolist() for column in table.identity), strict=True)
-        return [row[0] for row in rows if _is_fresh(*row, made=made)]
+        rows = zip(*(column[part].tolist() for column in table.identity), strict=True)
+        pairs = enumerate(zip(paths[part], rows, strict=True), begin)
+        return [number for number, (path, row) in pairs if _is_fresh(path, row, made)]
 
     starts = range(0, len(paths), step)
     checked = map(check, starts) if len(starts) < 2 else runtime.map(check, starts)
-    return [path for part in checked for path in part]
+    return [row for part in checked for row in part]
 
 
-def _is_fresh(
-    path: str, size: int, modified: int, changed: int, inode: int, digest: int, *, made: int
-) -> bool:
+def _is_fresh(path: str, row: tuple[int, ...], made: int) -> bool:
     try:
-        now = os.stat(path)
-        if (now.st_size, now.st_mtime_ns % (1 << 64)) != (size, modified):
-            return False
-        settled = max(now.st_mtime_ns, now.st_ctime_ns) + GRAIN < made
-        if settled and (now.st_ctime_ns % (1 << 64), now.st_ino) == (changed, inode):
-            return True
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            return _kernel.digest(fd, size) == digest
-        finally:
-            os.close(fd)
+        status = os.stat(path)
+        settled = max(status.st_mtime_ns, status.st_ctime_ns) + GRAIN < made
+        return is_same(row, stamp(status), lambda: sample(path, row[0]), settled=settled)
     except OSError:
         return False  # said when it is opened
 

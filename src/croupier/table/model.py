@@ -6,12 +6,12 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from croupier import _kernel
 from croupier.frames import OVERHEAD
+from croupier.table.identity import Identity
 from croupier.table.packed import Integers, Packed, Packer, integers
 
 STEP = 1 << 16  # lengths that are unpacked at once when a table is put together from others
@@ -26,22 +26,6 @@ class Kind(enum.IntEnum):
     GZIP = 2
     """Any other gzip: streamed from its beginning."""
     ZLIB = 3
-
-
-class Identity(NamedTuple):
-    """What tells that files are still those that the table was made of: a number each."""
-
-    size: Integers
-    modified: Integers
-    """Nanoseconds, as is `changed`; both as the unsigned form of a signed number."""
-    changed: Integers
-    inode: Integers
-    digest: Integers
-    """CRC-32C of sampled content."""
-
-    def take(self, rows: Integers) -> Identity:
-        """Of some rows."""
-        return Identity(*(column[rows] for column in self))
 
 
 @dataclass(frozen=True)
@@ -168,14 +152,15 @@ def _part(table: Table, rows: Integers, names: Sequence[str]) -> Table:
 
 def join(tables: Sequence[Table]) -> Table:
     """One table of several, their files one behind the other."""
+    tables = [table for table in tables if len(table)]
     if len(tables) == 1:
         return tables[0]
     packers = Packer(), Packer(), Packer()
     for table in tables:
         for packer, whole in zip(packers, (table.lengths, table.raw, table.stored), strict=True):
             _copy(packer, whole, 0, whole.size)
-    columns = zip(*(table.identity for table in tables), strict=True)
-    identity = Identity(*(_concat(column) for column in columns))
+    columns = ([table.identity[i] for table in tables] for i in range(len(Identity._fields)))
+    identity = Identity(*map(_concat, columns))
     return Table(
         [name for table in tables for name in table.names],
         _concat([table.kind for table in tables]),

@@ -68,12 +68,11 @@ def walk(path: str, size: int, begin: int, end: int, *, sync: bool, limit: int) 
         os.close(fd)
 
 
-def trailer(path: str, size: int) -> tuple[int, int]:
-    """The checksum and the size modulo 2^32 that a file declares."""
+def trailer(path: str, size: int) -> bytes:
+    """The checksum and the size modulo 2^32 that a file declares, as it does; less where it was truncated."""
     with storage.reporting("read", path), open(path, "rb") as file:
         file.seek(size - 8)
-        crc, length = struct.unpack("<II", file.read(8))
-    return crc, length
+        return file.read(8)
 
 
 def _walk(fd: int, last: int, begin: int, end: int, sync: bool, limit: int) -> Walk:
@@ -125,7 +124,7 @@ class _Fragment(NamedTuple):
 
 
 def _find(fd: int, at: int, last: int, limit: int, *, longest: int) -> tuple[int, _Fragment] | None:
-    """The fragment that begins at `at`, and where it ends: at one of the candidates, nearly always the first."""
+    """The fragment that begins at `at`, and where it ends: at a candidate, nearly always the first."""
     growing, seen = _Growing(limit), at
     for until in _candidates(fd, at, last):
         for begin in range(seen, until, PIECE):
