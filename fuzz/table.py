@@ -1,9 +1,9 @@
 """Mutated offset tables: refused, or harmless and in little memory; and no wrong record is read by one.
 
-    python fuzz/table.py --seconds 20 --seed 1 [FILE...]     # FILEs are replayed first, then tests/corpus/table
+    python fuzz/table.py --seconds 20 --seed 1 [FILE...]     # FILEs are replayed first
 
-Half of the mutants get their checksum put right, so that they reach what is checked behind it. A table that does
-harm is kept as build/fuzz/table-crash-*; it belongs into tests/corpus/table/, with a name.
+Half of the mutants get their checksum put right, so that they reach what is checked behind it. A table that
+does harm is kept as build/fuzz/table-crash-*; it belongs into tests/corpus/table/, with a name.
 """
 
 from __future__ import annotations
@@ -35,24 +35,9 @@ from croupier.table.model import Kind, Table, join
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "tests" / "corpus" / "table"
 MODIFIED = 10**18
-"""Of all files: tables in the corpus know it, and the digests, so they are fresh wherever the files are made."""
-NUMBERS = (
-    0,
-    1,
-    2,
-    3,
-    7,
-    63,
-    64,
-    65,
-    1 << 31,
-    1 << 32,
-    1 << 40,
-    1 << 62,
-    (1 << 63) - 1,
-    1 << 63,
-    (1 << 64) - 1,
-)
+"""Of all files: the tables of the corpus know it, and so are fresh wherever the files are made."""
+NUMBERS = [0, 1, 2, 3, 7, 63, 64, 65]
+NUMBERS += [(1 << power) - less for power in (31, 32, 40, 62, 63, 64) for less in (1, 0)]
 
 
 class Small(NamedTuple):
@@ -68,8 +53,8 @@ class Small(NamedTuple):
 
 def frame(payload: bytes) -> bytes:
     size = struct.pack("<Q", len(payload))
-    checks = (struct.pack("<I", _kernel.masked_crc32c(part)) for part in (size, payload))
-    return size + next(checks) + payload + next(checks)
+    head = size + struct.pack("<I", _kernel.masked_crc32c(size))
+    return head + payload + struct.pack("<I", _kernel.masked_crc32c(payload))
 
 
 def stored_block(data: bytes) -> bytes:
@@ -170,9 +155,10 @@ def exercise(table: Table, made: int) -> None:
     back = table.take(rows, list(table.names)[::-1])
     back.check()
     assert back.payload_bytes.tolist() == table.payload_bytes.tolist()[::-1]
-    twice = join([table, table])
-    twice.check()
-    assert twice.lengths.total == 2 * table.lengths.total
+    if 2 * table.lengths.total < 1 << 62:  # else both together may be too large
+        twice = join([table, table])
+        twice.check()
+        assert twice.lengths.total == 2 * table.lengths.total
     again, when = on_disk.load(np.frombuffer(on_disk.dump(table, made), np.uint64), "again")
     assert when == made
     assert again.names == table.names

@@ -49,6 +49,22 @@ void on_bus_error(int number, siginfo_t* info, void* context) {
   --foreign;
 }
 
+Stamp as_stamp(const struct stat& status) {
+  Stamp stamp;
+#ifdef __APPLE__
+  stamp.modified = nanoseconds(status.st_mtimespec);
+  stamp.changed = nanoseconds(status.st_ctimespec);
+#else
+  stamp.modified = nanoseconds(status.st_mtim);
+  stamp.changed = nanoseconds(status.st_ctim);
+#endif
+  stamp.size = static_cast<std::uint64_t>(status.st_size);
+  stamp.inode = static_cast<std::uint64_t>(status.st_ino);
+  stamp.regular = S_ISREG(status.st_mode);
+  stamp.linked = status.st_nlink > 0;
+  return stamp;
+}
+
 }  // namespace
 
 // Somebody else may have put a handler over ours since: looked at before each batch (0.1 microseconds).
@@ -68,17 +84,14 @@ void guard_mappings() {
 bool stamp_of(int fd, Stamp& stamp) {
   struct stat status;
   if (fstat(fd, &status) != 0) return false;
-#ifdef __APPLE__
-  stamp.modified = nanoseconds(status.st_mtimespec);
-  stamp.changed = nanoseconds(status.st_ctimespec);
-#else
-  stamp.modified = nanoseconds(status.st_mtim);
-  stamp.changed = nanoseconds(status.st_ctim);
-#endif
-  stamp.size = static_cast<std::uint64_t>(status.st_size);
-  stamp.inode = static_cast<std::uint64_t>(status.st_ino);
-  stamp.regular = S_ISREG(status.st_mode);
-  stamp.linked = status.st_nlink > 0;
+  stamp = as_stamp(status);
+  return true;
+}
+
+bool stamp_of(const std::string& path, Stamp& stamp) {
+  struct stat status;
+  if (stat(path.c_str(), &status) != 0) return false;
+  stamp = as_stamp(status);
   return true;
 }
 

@@ -166,32 +166,56 @@ std::uint32_t py_digest(int fd, U64 size) {
   return crc;
 }
 
-// Files' columns, one behind the other: see _kernel.pyi.
-std::pair<nb::bytes, nb::bytes> py_survey(const nb::list& names, U64 limit) {
-  std::vector<U64> lengths, columns;
+// Anything that Python takes for a path, as the system wants it.
+std::vector<std::string> as_paths(const nb::list& names) {
   std::vector<std::string> paths;
   for (nb::handle name : names) {
-    if (!nb::isinstance<nb::bytes>(name)) throw nb::type_error("paths must be a list of bytes");
-    const auto path = nb::borrow<nb::bytes>(name);
+    PyObject* encoded = nullptr;
+    if (!PyUnicode_FSConverter(name.ptr(), &encoded)) throw nb::python_error();
+    const auto path = nb::steal<nb::bytes>(encoded);
     paths.emplace_back(path.c_str(), path.size());
-    if (paths.back().find('\0') != std::string::npos) throw nb::value_error("a path has a zero byte in it");
   }
+  return paths;
+}
+
+void add_stamp(std::vector<U64>& columns, std::size_t row, std::size_t rows, const Stamp& stamp) {
+  const U64 values[] = {stamp.size, stamp.modified, stamp.changed, stamp.inode};
+  for (std::size_t i = 0; i < 4; ++i) columns[i * rows + row] = values[i];
+}
+
+// Columns, one behind the other: see _kernel.pyi.
+std::pair<nb::bytes, nb::bytes> py_survey(const nb::list& names, U64 limit) {
+  const std::vector<std::string> paths = as_paths(names);
+  const std::size_t n = paths.size();
+  std::vector<U64> lengths, columns(9 * n);
   {
     const Gone gone;
     std::vector<Surveyed> found;
-    found.reserve(paths.size());
+    found.reserve(n);
     survey(paths, limit, found, lengths);
-    for (const Surveyed& one : found) columns.push_back(static_cast<U64>(one.kind));
-    for (const Surveyed& one : found) columns.push_back(one.walked);
-    for (const Surveyed& one : found) columns.push_back(static_cast<U64>(one.error));
-    for (const Surveyed& one : found) columns.push_back(one.stamp.size);
-    for (const Surveyed& one : found) columns.push_back(one.stamp.modified);
-    for (const Surveyed& one : found) columns.push_back(one.stamp.changed);
-    for (const Surveyed& one : found) columns.push_back(one.stamp.inode);
-    for (const Surveyed& one : found) columns.push_back(one.digest);
-    for (const Surveyed& one : found) columns.push_back(one.records);
+    for (std::size_t i = 0; i < n; ++i) {
+      const Surveyed& one = found[i];
+      add_stamp(columns, i, n, one.stamp);
+      columns[4 * n + i] = one.digest;
+      columns[5 * n + i] = one.records;
+      columns[6 * n + i] = static_cast<U64>(one.kind);
+      columns[7 * n + i] = one.walked;
+      columns[8 * n + i] = static_cast<U64>(one.error);
+    }
   }
   return {as_bytes(columns), as_bytes(lengths)};
+}
+
+nb::bytes py_stamps(const nb::list& names) {
+  const std::vector<std::string> paths = as_paths(names);
+  std::vector<U64> columns(4 * paths.size(), ~U64{0});
+  {
+    const Gone gone;
+    Stamp stamp;
+    for (std::size_t i = 0; i < paths.size(); ++i)
+      if (stamp_of(paths[i], stamp)) add_stamp(columns, i, paths.size(), stamp);
+  }
+  return as_bytes(columns);
 }
 
 }  // namespace
@@ -234,6 +258,7 @@ void add_files(nb::module_& m) {
   m.def("walk", py_walk, "fd"_a, "size"_a, "begin"_a, "end"_a, "sync"_a, "limit"_a);
   m.def("digest", py_digest, "fd"_a, "size"_a);
   m.def("survey", py_survey, "paths"_a, "limit"_a);
+  m.def("stamps", py_stamps, "paths"_a);
 }
 
 }  // namespace croupier

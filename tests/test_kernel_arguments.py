@@ -80,7 +80,8 @@ def calls(path):
         },
         "walk": {"fd": 0, "size": 0, "begin": 0, "end": 0, "sync": False, "limit": 9},
         "digest": {"fd": 0, "size": 0},
-        "survey": {"paths": [os.fsencode(path)], "limit": 9},
+        "survey": {"paths": [str(path)], "limit": 9},
+        "stamps": {"paths": [str(path)]},
     }
 
 
@@ -175,10 +176,11 @@ for files in ([bad], [good, bad], [bad, good]):
     run(script, plain, bad)
 
 
-@pytest.mark.parametrize("name", [3, None, "text", b"a\0b", bytearray(b"a"), object()])
+@pytest.mark.parametrize("name", [3, None, "a\0b", b"a\0b", "\ud800", bytearray(b"a"), object()])
 def test_names_of_the_wrong_kind(name):
-    with pytest.raises((TypeError, ValueError)):
-        kernel.survey([name], 9)
+    for call in (lambda: kernel.survey([name], 9), lambda: kernel.stamps([name])):
+        with pytest.raises((TypeError, ValueError)):
+            call()
 
 
 @pytest.mark.parametrize(("name", "key"), WRITTEN)

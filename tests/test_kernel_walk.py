@@ -307,10 +307,10 @@ class Surveyed:
     """As kernel.survey gives it, by name."""
 
     def __init__(self, paths, limit=NO_LIMIT):
-        columns, found = kernel.survey([os.fsencode(path) for path in paths], limit)
+        columns, found = kernel.survey(list(paths), limit)
         table = np.frombuffer(columns, np.uint64).reshape(9, len(paths)).tolist()
-        self.kind, self.walked, self.errno, self.size, self.modified, self.changed, self.inode = table[:7]
-        self.digest, self.records = table[7:]
+        self.size, self.modified, self.changed, self.inode, self.digest, self.records = table[:6]
+        self.kind, self.walked, self.errno = table[6:]
         self.lengths = np.frombuffer(found, np.uint64).tolist()
 
 
@@ -365,6 +365,39 @@ def test_survey_of_what_is_no_file(tmp_path):
     assert found.walked == [0, 1, 0, 0, 0, 0, 0, 1, 0]
     assert found.lengths == [3, 3]
     assert kernel.survey([], 9) == (b"", b"")
+
+
+def test_survey_of_several_folders(tmp_path, monkeypatch):
+    """Each file is that of its own folder, however they alternate and however alike their names are."""
+    monkeypatch.chdir(tmp_path)
+    folders = ["", "a/", "a/a/", "ab/", "./", "a//", f"{tmp_path}/", f"{tmp_path}/a/"]
+    sizes = {}
+    for folder in ("", "a", "a/a", "ab"):
+        os.makedirs(os.path.join(tmp_path, folder), exist_ok=True)
+        for name in "xyz":
+            sizes[os.path.realpath(os.path.join(folder, name))] = len(sizes)
+            (tmp_path / folder / name).write_bytes(frame(bytes(len(sizes) - 1)))
+    rng = random.Random(1)
+    for _ in range(200):
+        runs = [(rng.choice(folders), rng.randrange(1, 4)) for _ in range(rng.randrange(1, 6))]
+        paths = [folder + rng.choice("xyz") for folder, count in runs for _ in range(count)]
+        found = Surveyed(paths)
+        assert found.lengths == [sizes[os.path.realpath(path)] for path in paths]
+    os.remove("a/y")
+    assert Surveyed(["a/x", "a/y", "a/z", "missing/x", "missing/y", "a/x"]).records == [1, 0, 1, 0, 0, 1]
+
+
+def test_stamps(tmp_path):
+    (tmp_path / "good").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("good")
+    os.utime(tmp_path / "good", ns=(0, -1))
+    names = ["good", "missing", "link", "."]
+    columns = np.frombuffer(kernel.stamps([tmp_path / name for name in names]), np.uint64).reshape(4, 4)
+    status, folder = os.stat(tmp_path / "good"), os.stat(tmp_path)
+    good = [3, 2**64 - 1, status.st_ctime_ns, status.st_ino]
+    assert columns.T.tolist()[:3] == [good, [2**64 - 1] * 4, good]
+    assert columns[1:, 3].tolist() == [folder.st_mtime_ns, folder.st_ctime_ns, folder.st_ino]
+    assert kernel.stamps([]) == b""
 
 
 def test_survey_opens_nothing_for_long(tmp_path):

@@ -79,15 +79,14 @@ class Opener:
                     f"{self.paths[kept.unknown[0]]}: has no fresh offset table (nor have "
                     f"{len(kept.unknown) - 1:,} others): make it with `croupier index`"
                 )
-            if not kept.unknown:
-                return kept.table, Holes()
-            paths = [self.paths[number] for number in kept.unknown]
-            made, holes = build(paths, runtime, "fail", self.limit)
-            if self.index == "auto":
-                keep.save(paths, made)
-            order = np.argsort(kept.known + kept.unknown).astype(np.uint64)
-            both = join([kept.table, made])
-            return both.take(order, [both.names[row] for row in order.tolist()]), holes
+            paths, tables = [self.paths[number] for number in kept.unknown], [kept.table]
+            if paths:
+                made, _ = build(paths, runtime, "fail", self.limit)
+                tables.append(made)
+                if self.index == "auto":
+                    keep.save(paths, made)
+            table, order = join(tables), np.argsort(kept.known + kept.unknown)
+            return table.take(order.astype(np.uint64), [table.names[row] for row in order.tolist()]), Holes()
 
     def _compare(self, table: Table) -> None:
         if self.expected and self.expected != fingerprint(table):

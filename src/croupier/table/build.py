@@ -46,8 +46,7 @@ class _Survey(NamedTuple):
 
 
 _KINDS = {Compression.NONE: Kind.PLAIN, Compression.GZIP: Kind.GZIP, Compression.ZLIB: Kind.ZLIB}
-_KIND, _WALKED, _ERRNO = range(3)
-_SIZE, _DIGEST, _RECORDS = 3, 7, 8  # from size to digest: what an Identity has
+_RECORDS, _KIND, _WALKED, _ERRNO = range(5, 9)  # behind what an Identity has
 
 
 def build(
@@ -67,7 +66,7 @@ def build(
 
 def _survey(paths: Sequence[str], limit: int, runtime: Runtime) -> _Survey:
     runtime.check()
-    columns, lengths = _kernel.survey([os.fsencode(path) for path in paths], limit)
+    columns, lengths = _kernel.survey(list(paths), limit)
     table = np.frombuffer(columns, np.uint64).reshape(9, len(paths))
     runtime.advance(len(paths), int(table[_RECORDS].sum()))
     return _Survey(table, np.frombuffer(lengths, np.uint64).astype(np.uint16))
@@ -108,7 +107,7 @@ class _Maker:
         self._policy, self._limit, self._on_damage = on_corrupt, limit, on_damage
         nothing = np.zeros((9, 0), np.uint64)
         self._columns = np.concatenate([nothing, *(one.columns for one in surveys)], axis=1)
-        self._identity = Identity(*self._columns[_SIZE : _DIGEST + 1].copy())
+        self._identity = Identity(*self._columns[:_RECORDS].copy())
         self._kind = np.full(len(paths), Kind.PLAIN, np.uint64)
         self._records, self._fragments = self._columns[_RECORDS].copy(), integers(len(paths))
         self._lengths, self._raw, self._stored = Packer(), Packer(), Packer()
@@ -120,7 +119,7 @@ class _Maker:
         left = self._columns[_WALKED] == 0
         if self._policy in ("skip", "salvage"):  # payloads decide there, and nobody has looked at them
             left = np.ones_like(left)
-        self._runtime.phase("index", int(self._columns[_SIZE][left].sum()))
+        self._runtime.phase("index", int(self._identity.size[left].sum()))
         parts = self._runtime.map(self._do, self._tasks(np.flatnonzero(left).tolist()))
         row = 0
         for survey in self._surveys:
@@ -128,7 +127,7 @@ class _Maker:
             self._add_survey(survey, row, np.flatnonzero(left[row : row + files]).tolist(), parts)
             row += files
         packed = self._lengths.finish(), self._raw.finish(), self._stored.finish()
-        names = [os.path.basename(path) for path in self._paths]
+        names = storage.names_in_folders(self._paths)
         return Table(names, self._kind, self._identity, self._records, self._fragments, *packed), self._holes
 
     def _refuse_unreadable(self) -> None:
@@ -156,7 +155,7 @@ class _Maker:
 
     def _tasks(self, rows: list[int]) -> Iterator[_Task]:
         for row in rows:
-            size, kind = int(self._columns[_SIZE][row]), self._seems(row)
+            size, kind = int(self._identity.size[row]), self._seems(row)
             step = {Kind.PLAIN: PART, Kind.SEEKABLE: seekable.PART}.get(kind, size)
             if self._policy != "fail":
                 step = size
@@ -169,7 +168,7 @@ class _Maker:
             return Kind.PLAIN
         path = self._paths[row]
         with storage.reporting("open", path), open(path, "rb") as file:
-            ours = seekable.is_candidate(file.fileno(), int(self._columns[_SIZE][row]))
+            ours = seekable.is_candidate(file.fileno(), int(self._identity.size[row]))
         return Kind.SEEKABLE if ours else Kind.GZIP
 
     def _do(self, task: _Task) -> _Part:
@@ -185,13 +184,13 @@ class _Maker:
         return part
 
     def _walk_plain(self, task: _Task, begin: int, *, sync: bool) -> _Part:
-        path, size = self._paths[task.row], int(self._columns[_SIZE][task.row])
+        path, size = self._paths[task.row], int(self._identity.size[task.row])
         with storage.reporting("read", path), open(path, "rb", buffering=0) as file:
             first, last, why, lengths = _kernel.walk(file.fileno(), size, begin, task.end, sync, self._limit)
         return _Part(Kind.PLAIN, first, last, why, np.frombuffer(lengths, np.uint64))
 
     def _walk_fragments(self, task: _Task, begin: int, *, sync: bool) -> _Part:
-        path, size = self._paths[task.row], int(self._columns[_SIZE][task.row])
+        path, size = self._paths[task.row], int(self._identity.size[task.row])
         try:
             with storage.reporting("read", path):
                 walk = seekable.walk(path, size, begin, task.end, sync=sync, limit=self._limit)
@@ -284,7 +283,7 @@ class _Maker:
             expected = part.end
             crc = isal_zlib.crc32_combine(crc, part.fragments.crc, part.fragments.size)
             total += part.fragments.size
-        path, size = self._paths[tasks[0].row], int(self._columns[_SIZE][tasks[0].row])
+        path, size = self._paths[tasks[0].row], int(self._identity.size[tasks[0].row])
         declared = struct.pack("<II", crc, total & 0xFFFFFFFF)
         whole = expected == size - seekable.TAIL and seekable.trailer(path, size) == declared
         return joined if whole and joined else None

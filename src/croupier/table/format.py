@@ -15,8 +15,8 @@ proportion to the file's size whatever it declares, and whoever reads records by
 
 from __future__ import annotations
 
+import operator
 import struct
-from itertools import pairwise
 
 import numpy as np
 
@@ -35,7 +35,7 @@ _COLUMNS = 8
 
 def dump(table: Table, made: int) -> bytes:
     """The content of a table file; `made` is a time in nanoseconds."""
-    names = b"".join(_encode(name) + b"\0" for name in table.names)
+    names = "\0".join([*table.names, ""]).encode("utf-8", "surrogateescape")
     pieces = [_HEADER.pack(MAGIC, VERSION, made, len(table), len(names)), _padded(names)]
     columns = (table.kind, *table.identity, table.records, table.fragments)
     packed = [pack(column, summed=False) for column in columns]
@@ -93,11 +93,11 @@ class _Reader:
         names = blob.split(b"\0")
         if names.pop() or len(names) != self._files:
             raise ValueError("its names are not as many as its files")
-        if any(b"/" in name or name in (b"", b".", b"..") for name in names):
+        if b"/" in blob or not {b"", b".", b".."}.isdisjoint(names):
             raise ValueError("a name in it cannot be a file's")
-        if any(a >= b for a, b in pairwise(names)):
+        if any(map(operator.ge, names, names[1:])):
             raise ValueError("its names are not in order")
-        return [name.decode("utf-8", "surrogateescape") for name in names]
+        return blob.decode("utf-8", "surrogateescape").split("\0")[:-1]
 
     def _section(self, *, summed: bool) -> Packed:
         count, words = _SECTION.unpack(self._take(_SECTION.size))
@@ -111,10 +111,6 @@ class _Reader:
         if section.size != self._files:
             raise ValueError("a column of it is too short or too long")
         return section.part(0, section.size)
-
-
-def _encode(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")
 
 
 def _padded(data: bytes) -> bytes:

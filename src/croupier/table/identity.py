@@ -45,13 +45,9 @@ def stamp(status: os.stat_result) -> tuple[int, ...]:
     )
 
 
-def is_same(
-    row: Sequence[int], now: tuple[int, ...], digest: Callable[[], int], *, settled: bool = True
-) -> bool:
-    """Whether a file whose stamp is `now` is a row's; times that have not `settled` prove nothing."""
-    if row[:2] != now[:2]:
-        return False
-    return (settled and row[2:4] == now[2:]) or row[4] == digest()
+def is_same(row: Sequence[int], now: tuple[int, ...], digest: Callable[[], int]) -> bool:
+    """Whether a file whose stamp is `now` is a row's."""
+    return row[:2] == now[:2] and (row[2:4] == now[2:] or row[4] == digest())
 
 
 def sample(path: str, size: int) -> int:

@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from croupier import storage
+from croupier import _kernel, storage
 from croupier.errors import InputNotFoundError, StorageError, TableError
 from croupier.runtime import Runtime
 from croupier.table import format as on_disk
-from croupier.table.identity import is_same, sample, stamp
+from croupier.table.identity import Identity, sample
 from croupier.table.model import Table, join
 from croupier.table.packed import Integers
 
@@ -49,11 +49,11 @@ class Kept(NamedTuple):
 
 def look_up(paths: Sequence[str], runtime: Runtime) -> Kept:
     """The fresh tables of files that are kept."""
+    names = storage.names_in_folders(paths)
     known: list[int] = []
     tables: list[Table] = []
     problem = None
-    for folder, run in groupby(range(len(paths)), key=lambda number: os.path.dirname(paths[number])):
-        numbers = list(run)
+    for folder, numbers in _by_folder(paths, names).items():
         try:
             kept = load(folder)
         except TableError as error:
@@ -63,12 +63,12 @@ def look_up(paths: Sequence[str], runtime: Runtime) -> Kept:
             continue
         table, made = kept
         row_of = {name: row for row, name in enumerate(table.names)}
-        numbers = [number for number in numbers if os.path.basename(paths[number]) in row_of]
-        names = [os.path.basename(paths[number]) for number in numbers]
-        part = table.take(np.array([row_of[name] for name in names], np.uint64), names)
-        fresh = _fresh([paths[number] for number in numbers], part, made, runtime)
-        known += [numbers[row] for row in fresh]
-        tables.append(part.take(np.array(fresh, np.uint64), [names[row] for row in fresh]))
+        found = [number for number in numbers if names[number] in row_of]
+        rows = np.array([row_of[names[number]] for number in found], np.uint64)
+        fresh = _fresh([paths[number] for number in found], table.identity.take(rows), made, runtime)
+        found = [found[place] for place in fresh]
+        tables.append(table.take(rows[fresh], [names[number] for number in found]))
+        known += found
     unknown = sorted(set(range(len(paths))).difference(known))
     return Kept(known, join(tables), unknown, problem)
 
@@ -113,16 +113,14 @@ def _content(path: str) -> Integers:
 
 def save(paths: Sequence[str], table: Table) -> list[str]:
     """Keep the table of these files, beside those of others in their folders; gives where, or nothing."""
-    number = {path: row for row, path in enumerate(paths)}
-    kept = []
-    for folder, same in groupby(sorted(number, key=_folder_and_name), key=os.path.dirname):
-        run = list(same)
-        part = table.take(np.array([number[path] for path in run], np.uint64), _names(run))
+    names, kept = table.names, []
+    for folder, numbers in _by_folder(paths, names).items():
+        part = table.take(np.array(numbers, np.uint64), [names[number] for number in numbers])
         for place in (_beside(folder), _in_cache(folder)):
             try:
                 storage.make_folder(place)
                 with _locked(place):
-                    content = on_disk.dump(_with_others(folder, part), time.time_ns())
+                    content = on_disk.dump(_sorted(_with_others(folder, part)), time.time_ns())
                     storage.write_file(os.path.join(place, NAME), content)
             except StorageError:
                 continue
@@ -132,7 +130,7 @@ def save(paths: Sequence[str], table: Table) -> list[str]:
 
 
 def _with_others(folder: str, part: Table) -> Table:
-    """The new rows and the kept ones of the folder's other files, by name."""
+    """The new rows, and the kept ones of the folder's other files that are still there."""
     try:
         kept = load(folder)
     except TableError:
@@ -141,45 +139,61 @@ def _with_others(folder: str, part: Table) -> Table:
         return part
     old, ours = kept[0], set(part.names)
     others = [row for row, name in enumerate(old.names) if name not in ours]
-    others = [row for row in others if os.path.exists(os.path.join(folder, old.names[row]))]
-    if not others:
-        return part
-    both = join([part, old.take(np.array(others, np.uint64), [old.names[row] for row in others])])
-    names = list(both.names)
-    order = sorted(range(len(names)), key=lambda row: os.fsencode(names[row]))
-    return both.take(np.array(order, np.uint64), [names[row] for row in order])
+    there = _stamps([folder + old.names[row] for row in others])[0] != _NOTHING
+    others = [row for row, here in zip(others, there.tolist(), strict=True) if here]
+    return join([part, old.take(np.array(others, np.uint64), [old.names[row] for row in others])])
 
 
-def _folder_and_name(path: str) -> tuple[bytes, bytes]:
-    folder, name = os.path.split(os.fsencode(path))
-    return folder, name
+def _sorted(table: Table) -> Table:
+    names = storage.in_byte_order(table.names)
+    if names == list(table.names):
+        return table
+    row_of = {name: row for row, name in enumerate(table.names)}
+    return table.take(np.array([row_of[name] for name in names], np.uint64), names)
 
 
-def _names(paths: Sequence[str]) -> list[str]:
-    return [os.path.basename(path) for path in paths]
+def _by_folder(paths: Sequence[str], names: Sequence[str]) -> dict[str, list[int]]:
+    """For each folder (with its slash) the numbers of its files."""
+    folders = [path[: -len(name)] for path, name in zip(paths, names, strict=True)]
+    numbers: dict[str, list[int]] = {}
+    end = 0
+    for folder, run in groupby(folders):
+        begin, end = end, end + len(list(run))
+        numbers.setdefault(folder, []).extend(range(begin, end))
+    return numbers
 
 
-def _fresh(paths: list[str], table: Table, made: int, runtime: Runtime) -> list[int]:
-    """The rows of files that are what they were when the table was made."""
+def _fresh(paths: list[str], identity: Identity, made: int, runtime: Runtime) -> list[int]:
+    """The places of files that are what they were when a table was made."""
     step = 4096
 
     def check(begin: int) -> list[int]:
         runtime.check()
         part = slice(begin, begin + step)
-        rows = zip(*(column[part].tolist() for column in table.identity), strict=True)
-        pairs = enumerate(zip(paths[part], rows, strict=True), begin)
-        return [number for number, (path, row) in pairs if _is_fresh(path, row, made)]
+        rows, now = np.stack([column[part] for column in identity]), _stamps(paths[part])
+        alike = (rows[:2] == now[:2]).all(axis=0)
+        settled = now[1:3].view(np.int64).max(axis=0) < made - GRAIN
+        sure = alike & settled & (rows[2:4] == now[2:]).all(axis=0)
+        doubtful = np.flatnonzero(alike & ~sure).tolist()
+        sure[[place for place in doubtful if _has_digest(paths[begin + place], *rows[[0, 4], place])]] = True
+        return (begin + np.flatnonzero(sure)).tolist()
 
     starts = range(0, len(paths), step)
     checked = map(check, starts) if len(starts) < 2 else runtime.map(check, starts)
-    return [row for part in checked for row in part]
+    return [place for part in checked for place in part]
 
 
-def _is_fresh(path: str, row: tuple[int, ...], made: int) -> bool:
+_NOTHING = np.uint64((1 << 64) - 1)
+
+
+def _stamps(paths: list[str]) -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
+    """Sizes, times of modification and of change, inodes: all _NOTHING where there is no such file."""
+    return np.frombuffer(_kernel.stamps(paths), np.uint64).reshape(4, len(paths))
+
+
+def _has_digest(path: str, size: np.uint64, digest: np.uint64) -> bool:
     try:
-        status = os.stat(path)
-        settled = max(status.st_mtime_ns, status.st_ctime_ns) + GRAIN < made
-        return is_same(row, stamp(status), lambda: sample(path, row[0]), settled=settled)
+        return sample(path, int(size)) == int(digest)
     except OSError:
         return False  # said when it is opened
 
