@@ -331,6 +331,7 @@ def bare() -> ctypes.PyDLL:
             [ctypes.c_int, pointer, pointer, pointer, size, pointer, size, size],
         ),
         ("read_files", ctypes.c_uint64, [pointer, size, size]),
+        ("read_folders", ctypes.c_uint64, [pointer, size, size]),
         ("resident", size, [ctypes.c_int, size]),
     ):
         function = getattr(library, name)

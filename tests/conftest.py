@@ -56,6 +56,12 @@ def shared_data():
     return SHARED_DATA
 
 
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path_factory, monkeypatch):
+    """Nobody's own cache: where tables go when they cannot stand beside the data."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
 class Ran(NamedTuple):
     """What a command left behind."""
 

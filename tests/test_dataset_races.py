@@ -24,16 +24,7 @@ import numpy as np
 import pytest
 
 import croupier
-from test_dataset import FORMS, bgzip, framed, make
-
-SLOW_IS_FINE = pytest.mark.filterwarnings("ignore::croupier.errors.SlowAccessWarning")
-
-
-@pytest.fixture(autouse=True)
-def _cache_folder(tmp_path_factory, monkeypatch):
-    """Nobody's own cache: where tables go when they cannot stand beside the data."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-
+from dataset_help import FORMS, SLOW_IS_FINE, bgzip, framed, make
 
 HERE = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_dataset_races as t"
 
