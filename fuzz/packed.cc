@@ -105,11 +105,13 @@ bool is_possible(const Arrays& arrays, bool summed) {
 void use(const Packed& packed, Numbers64 random, unsigned threads) {
   const std::uint64_t most = packed.count + 2;
   Array places, firsts{0};
-  for (int i = 0; i < 40; ++i) places.push_back(random.word() % most);
+  for (int i = 0; i < 40; ++i) places.push_back(i < 35 ? random.word() % most : random.some_bits());
   for (int i = 0; i < 5; ++i) firsts.push_back(std::max(firsts.back(), random.word() % most));
   const Exact<std::uint64_t> from(places), edges(firsts), bases(Array(5));
   const Exact<std::uint64_t> a(Array(40)), b(Array(40)), c(Array(40)), groups(Array(40, 2));
-  refused([&] { sums_before(packed, from.span(), a.span()); });
+  for (std::size_t i = 34; i < 40; ++i)
+    refused([&] { sums_before(packed, from.span().subspan(i, 1), a.span()); });
+  refused([&] { sums_before(packed, from.span().first(35), a.span()); });
   refused([&] { unpack(packed, random.word() % most, a.span()); });
   refused([&] { locate(packed, edges.span(), bases.span(), from.span(), a.span(), b.span(), c.span(), threads); });
   refused([&] { search_sums(packed, edges.span(), bases.span(), groups.span(), from.span(), a.span(), b.span()); });
@@ -212,7 +214,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
     arrays.bits.push_back(static_cast<Byte>(how & 8 ? random.byte() : random.byte() % 66));
     words += arrays.bits.back();
   }
-  if (how & 16) words += random.byte() % 3 - 1;
+  if (how & 16 && words > 0) words += random.byte() % 3 - 1;
   for (std::size_t i = 0; i < words; ++i) arrays.words.push_back(random.some_bits());
   if (how & 32) arrays.count = random.some_bits();
   check(arrays, how & 64, random);

@@ -8,8 +8,8 @@ seconds=${FUZZ_SECONDS:-20}
 seed=${FUZZ_SEED:-$(date +%s)}
 flags=(-std=c++20 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -Ikernel -Ifuzz -pthread)
 mkdir -p build/fuzz
-for target in scan resync; do
-  sources=("fuzz/$target.cc" kernel/crc32c.cc kernel/frames.cc)
+for target in scan resync packed; do
+  sources=("fuzz/$target.cc" kernel/crc32c.cc kernel/frames.cc kernel/packed.cc)
   program=build/fuzz/$target
   left=$seconds
   if command -v clang++ >/dev/null &&
@@ -27,3 +27,5 @@ for target in scan resync; do
 done
 echo "gzip_read: against zlib, $seconds s, seed $seed"
 "${PYTHON:-python3}" fuzz/gzip_read.py --seconds "$seconds" --seed "$seed"
+echo "table: offset tables, $seconds s, seed $seed"
+"${PYTHON:-python3}" fuzz/table.py --seconds "$seconds" --seed "$seed"

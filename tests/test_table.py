@@ -506,6 +506,18 @@ def test_halves_of_a_folder_are_merged(tmp_path):
     assert os.listdir(table.parent) == [table.name]
 
 
+def test_folders_in_turns(tmp_path):
+    """Each has its own table, whatever the order of the files."""
+    first, second = folder_of(tmp_path / "one", 6), folder_of(tmp_path / "two", 6, start=50)
+    paths = [path for both in zip(first, second[::-1], strict=True) for path in both]
+    tables = [str(kept_in(tmp_path / name)) for name in ("one", "two")]
+    assert croupier.index(paths) == (list(map(str, paths)), tables)
+    check_kept(paths)
+    for folder, own in zip(("one", "two"), (first, second), strict=True):
+        assert names_in(kept_in(tmp_path / folder)) == [path.name for path in own]
+        check_kept(own[::-1])
+
+
 def test_rows_of_deleted_files_are_dropped(tmp_path):
     paths = folder_of(tmp_path / "data", 10)
     croupier.index(paths)

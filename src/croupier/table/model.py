@@ -108,6 +108,8 @@ class Table:
             raise ValueError("the records are too large")
         if (self.stream_bytes[plain] != self.identity.size[plain]).any():
             raise ValueError("the records do not cover their file")
+        if (self.stream_bytes // np.uint64(DEFLATE_MOST) > self.identity.size)[~plain].any():
+            raise ValueError("the records are larger than what their file can inflate to")
         raw = _differences(self.raw, self.fragment_firsts)
         stored = _differences(self.stored, self.fragment_firsts)
         if (raw[seekable] != self.stream_bytes[seekable]).any():
@@ -170,6 +172,9 @@ def join(tables: Sequence[Table]) -> Table:
         *(packer.finish() for packer in packers),
     )
 
+
+DEFLATE_MOST = 1032
+"""Bytes that one byte of deflate stands for at the most."""
 
 SEEKABLE_ENDS = 20
 """Bytes of a seekable gzip file that are no fragment's: its header, its empty last block, its trailer."""
