@@ -171,6 +171,33 @@ def test_batches_outlive_their_dataset(tmp_path):
         assert views == payloads[::3]
 
 
+def test_memory_is_used_again_and_never_while_somebody_holds_it(tmp_path):
+    """Rooms of large batches: views, records and arrays made from a batch keep it; then it comes back."""
+    rng = random.Random(11)
+    payloads = noise(rng, *[rng.randrange(100_000, 400_000) for _ in range(60)])
+    path = tmp_path / "x.tfrecord"
+    path.write_bytes(framed(payloads))
+    data = croupier.open(path)
+    held, addresses = [], []
+    for _ in range(300):
+        numbers = [rng.randrange(60) for _ in range(rng.randrange(1, 30))]
+        batch = data.read_many(numbers)
+        addresses.append(batch.buffer.ctypes.data)
+        place = rng.randrange(len(numbers))
+        first, last = batch.offsets[place : place + 2].tolist()
+        views = batch, batch[place], batch.buffer[first:last], memoryview(batch.buffer)[first:last]
+        held.append((rng.choice(views), numbers, place))
+        del batch, views
+        if len(held) > 4:
+            view, numbers, place = held.pop(rng.randrange(5))
+            if isinstance(view, croupier.Batch):
+                assert view.tolist() == [payloads[number] for number in numbers]
+            else:
+                assert bytes(view) == payloads[numbers[place]]
+            del view
+    assert len(set(addresses)) < 150
+
+
 def test_batches_are_sequences(tmp_path):
     data = croupier.open(make(tmp_path / "x", [b"a", b"", b"ccc", b""]))
     batch = data[:]

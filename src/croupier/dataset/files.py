@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from croupier import _kernel, storage
-from croupier.dataset.batch import Batch
+from croupier.dataset.batch import Batch, make_room
 from croupier.dataset.compressed import Fragments, Streams
 from croupier.errors import HeaderError, PayloadError, StaleError, StorageError
 from croupier.frames import OnCorrupt
@@ -69,7 +69,7 @@ class Files:
         """The payloads, in this order."""
         file, offset, length = self.locate(records)
         bounds = edges(length)
-        out = np.empty(int(bounds[-1]), np.uint8)
+        out = make_room(int(bounds[-1]))
         places = bounds[:-1]
         for kind, chosen in self._by_kind(file):
             part = file[chosen], offset[chosen], length[chosen], places[chosen]
