@@ -27,7 +27,7 @@ from croupier.table.packed import Integers, Packer, integers
 
 PART = 64 * MIB
 """Of a plain file, walked by one thread."""
-TOGETHER = 256
+TOGETHER = 1024
 """Files that one thread opens one after the other: a million tiny ones are a million times little work."""
 
 

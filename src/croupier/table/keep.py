@@ -136,7 +136,7 @@ def _with_others(folder: str, part: Table) -> Table:
         kept = load(folder)
     except TableError:
         kept = None
-    if kept is None:
+    if kept is None or kept[0].names == part.names:
         return part
     old, ours = kept[0], set(part.names)
     others = [row for row, name in enumerate(old.names) if name not in ours]
