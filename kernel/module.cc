@@ -187,7 +187,8 @@ nb::object py_slices(nb::handle buffer, nb::handle bounds) {
 
 }  // namespace
 
-void add_files(nb::module_& m);  // module_files.cc
+void add_files(nb::module_& m);   // module_files.cc
+void add_values(nb::module_& m);  // module_values.cc
 }  // namespace croupier
 
 NB_MODULE(_kernel, m) {
@@ -219,4 +220,5 @@ NB_MODULE(_kernel, m) {
   m.def("payloads", py_payloads, "buffer"_a, "bounds"_a);
   m.def("slices", py_slices, "buffer"_a, "bounds"_a);
   add_files(m);
+  add_values(m);
 }

@@ -234,3 +234,8 @@ def survey(paths: list[str], limit: int) -> tuple[bytes, bytes]:
 
 def stamps(paths: list[str]) -> bytes:
     """What the system says of files: columns of uint64 as `File.stamp`; all ones where it says nothing."""
+
+# Values of bytes features: see kernel/values.h.
+
+def inspect_values(values: Data, edges: U64, hashes: U64, looks: Data) -> None:
+    """hashes[i] and looks[i] of values[edges[i]:edges[i + 1]]: see croupier.example.content."""
