@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_help import quick, u64
 
 from croupier import _kernel as kernel
+from kernel_help import quick, u64
 
 TEXT, UTF8, PROTO, EXAMPLE = 1, 2, 4, 8
 IMAGES = {"JPEG": 16, "PNG": 32, "GIF": 48, "WEBP": 64, "BMP": 80, "TIFF": 96}
