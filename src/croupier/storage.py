@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import glob
+import hashlib
 import os
 import re
 import secrets
@@ -293,6 +294,30 @@ def write_file(path: PathLike, content: ReadableBuffer, *, replace: bool = True)
     finally:
         file.discard()
     flush_folder(file.folder)
+
+
+def read_small(path: PathLike, most: int) -> bytes:
+    """All of a file that should be small; UsageError where it is none, or has more than `most` bytes."""
+    path = os.fspath(path)
+    with reporting("open", path):
+        fd = os.open(
+            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )  # a pipe without a writer must not hang
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+            raise UsageError(f"{path}: is not a file of at most {most:,} bytes")
+        with reporting("read", path), open(fd, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        close(fd)
+
+
+def side_folders(folder: str) -> tuple[str, str]:
+    """Where to keep what belongs to a folder's files: beside them, or else in the user's cache folder."""
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    key = hashlib.sha256(os.fsencode(os.path.realpath(folder or "."))).hexdigest()[:32]
+    return os.path.join(folder, SIDE_FOLDER), os.path.join(root, "croupier", "tables", key)
 
 
 def flush_folder(folder: PathLike) -> None:

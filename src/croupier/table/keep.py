@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import stat
 import time
@@ -80,7 +79,7 @@ def load(folder: str) -> tuple[Table, int] | None:
     stays as it was.
     """
     kept, problem = [], None
-    for place in (_beside(folder), _in_cache(folder)):
+    for place in storage.side_folders(folder):
         path = os.path.join(place, NAME)
         try:
             with storage.reporting("open", path):
@@ -116,7 +115,7 @@ def save(paths: Sequence[str], table: Table) -> list[str]:
     names, kept = table.names, []
     for folder, numbers in _by_folder(paths, names).items():
         part = table.take(np.array(numbers, np.uint64), [names[number] for number in numbers])
-        for place in (_beside(folder), _in_cache(folder)):
+        for place in storage.side_folders(folder):
             try:
                 storage.make_folder(place)
                 with _locked(place):
@@ -197,17 +196,6 @@ def _has_digest(path: str, size: np.uint64, digest: np.uint64) -> bool:
         return sample(path, int(size)) == int(digest)
     except OSError:
         return False  # said when it is opened
-
-
-def _beside(folder: str) -> str:
-    return os.path.join(folder, storage.SIDE_FOLDER)
-
-
-def _in_cache(folder: str) -> str:
-    """For folders that cannot be written to."""
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    key = hashlib.sha256(os.fsencode(os.path.realpath(folder or "."))).hexdigest()[:32]
-    return os.path.join(root, "croupier", "tables", key)
 
 
 @contextlib.contextmanager
