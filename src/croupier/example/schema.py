@@ -17,12 +17,6 @@ from croupier.example import schema_json
 from croupier.example.columns import Kind
 from croupier.example.content import printable
 
-DTYPES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64", "complex64", "complex128"),
-)
-"""What raw tensors may be, little-endian; ">" before it: big-endian."""
-
 
 @dataclass(frozen=True)
 class Feature:
@@ -39,7 +33,7 @@ class Feature:
     default: Any = None
     """Stands for it in records that lack it (with `length` values, or one)."""
     dtype: str | None = None
-    """Of raw tensors in bytes: each value is one."""
+    """Of raw tensors in bytes: each value is one. "float32", "uint8"...; ">f4" is a big-endian one."""
     shape: tuple[int, ...] | None = None
     """Of one record's values, or of its one raw tensor."""
     content: str | None = None
@@ -178,8 +172,8 @@ def _check(name: str, feature: Feature) -> None:
         refuse(f"no record has room for a shape of {feature.shape}")
     if feature.dtype is not None and feature.kind is not Kind.BYTES:
         refuse(f"only bytes can hold raw tensors, not {feature.kind.label}")
-    if feature.dtype is not None and feature.dtype.lstrip("<>") not in DTYPES:
-        refuse(f"{feature.dtype!r} is none of {', '.join(DTYPES)}")
+    if feature.dtype is not None:
+        schema_json.dtype_of(feature.dtype)
     sized = feature.dtype is None and feature.length is not None
     if sized and feature.shape is not None and math.prod(feature.shape) != feature.length:
         refuse(f"{feature.length} values do not have the shape {feature.shape}")
@@ -217,7 +211,8 @@ def _spec(feature: Feature, ragged: bool) -> str:
         notes = "  # some records lack it"
     if feature.dtype is not None:
         order = ", little_endian=False" if feature.dtype.startswith(">") else ""
-        decode = f"tf.io.decode_raw(..., tf.{feature.dtype.lstrip('<>')}{order})"
+        name = np.dtype(feature.dtype).newbyteorder("=").name
+        decode = f"tf.io.decode_raw(..., tf.{name}{order})"
         notes += f"  # {decode}" + (
             f", reshaped to {list(feature.shape)}" if feature.shape is not None else ""
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 Read = TypeVar("Read")
 
 FORMAT, VERSION = "croupier schema", 1
+DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
 MOST = 64 << 20
 """Bytes of a file that is read at all."""
 
@@ -34,13 +39,21 @@ def kind_of(label: str) -> Kind:
     return kind
 
 
+def dtype_of(dtype: Any) -> np.dtype[Any]:
+    """What the values of a raw tensor may be: numbers, and nothing that numpy would follow as a pointer."""
+    found: np.dtype[Any] = np.dtype(object)
+    if not isinstance(dtype, str) or len(dtype) < 20:
+        with contextlib.suppress(TypeError, ValueError, SyntaxError):
+            found = np.dtype(dtype)
+    if found.fields is not None or found.newbyteorder("=").name not in DTYPES:
+        raise UsageError(f"dtype {str(dtype)[:40]!r} is none of {', '.join(DTYPES)}")
+    return found
+
+
 def name_of(dtype: Any) -> str:
-    """A dtype's name, with ">" before it where it is big-endian."""
-    try:
-        found = np.dtype(dtype)
-    except TypeError:
-        raise UsageError(f"{dtype!r} is no dtype") from None
-    return (">" if found.str.startswith(">") else "") + str(found.newbyteorder("=").name)
+    """A dtype's name; of a big-endian one its code, as in ">f4"."""
+    found = dtype_of(dtype)
+    return found.str if found.str.startswith(">") else found.name
 
 
 def dump(records: int, features: Iterable[Feature]) -> dict[str, Any]:
