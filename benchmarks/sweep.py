@@ -28,7 +28,7 @@ from common import (
 from gzip_write import one_stream
 
 import croupier
-from croupier import frames, writing
+from croupier import frames, output
 from croupier.codec import deflate, inflate
 
 KIB = 1 << 10
@@ -126,7 +126,7 @@ def main() -> None:
         "155 KB, plain": job(deep, 1, "out.tfrecord"),
     }
     blocks = [{"BLOCK": value * KIB} for value in (512, 1024, 1536, 2048, 3072, 4096, 8192)]
-    compare("writing.BLOCK", writing, blocks, jobs, turns)
+    compare("output.BLOCK", output, blocks, jobs, turns)
 
     say("fragments")
     rows = []

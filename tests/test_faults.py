@@ -472,7 +472,7 @@ def test_two_publications_do_not_mix(tmp_path):
     second.__enter__()
     first.write_many([b"first", b"first"])
     second.write_many([b"second", b"second"])
-    shard = first._set.files[1]
+    shard = first._output.shards[1].file
     rename = shard.publish
 
     def publish():
