@@ -189,6 +189,8 @@ nb::object py_slices(nb::handle buffer, nb::handle bounds) {
 
 void add_files(nb::module_& m);   // module_files.cc
 void add_values(nb::module_& m);  // module_values.cc
+void add_example(nb::module_& m);  // module_example.cc
+void add_build(nb::module_& m);  // module_build.cc
 }  // namespace croupier
 
 NB_MODULE(_kernel, m) {
@@ -220,5 +222,7 @@ NB_MODULE(_kernel, m) {
   m.def("payloads", py_payloads, "buffer"_a, "bounds"_a);
   m.def("slices", py_slices, "buffer"_a, "bounds"_a);
   add_files(m);
+  add_example(m);
+  add_build(m);
   add_values(m);
 }

@@ -6,7 +6,7 @@ so n frames have n + 1 bounds. Every call checks what it is given and raises Val
 or write out of range; none keeps a reference. All release the GIL but `append` and `payloads`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -239,3 +239,92 @@ def stamps(paths: list[str]) -> bytes:
 
 def inspect_values(values: Data, edges: U64, hashes: U64, looks: Data) -> None:
     """hashes[i] and looks[i] of values[edges[i]:edges[i + 1]]: see croupier.example.content."""
+
+# tf.train.Example: see kernel/example.h and example_batch.h. Kinds: 0 none, 1 bytes, 2 float32, 3 int64.
+
+Values = bytearray | list[bytes]
+"""int64s or float32s in memory, or strings; an empty list where no kind is set."""
+
+# Why a payload is no Example, or not what was asked for.
+FLAW_CUT: Final[int]
+"""It ends too early, or a length goes beyond the message that it is in."""
+FLAW_VARINT: Final[int]
+"""A number of more than ten bytes."""
+FLAW_TAG: Final[int]
+"""A field that cannot be: its number is 0 or too large, or its wire type is 6 or 7."""
+FLAW_GROUP: Final[int]
+"""A group that is not ended, or that was not begun."""
+FLAW_DEEP: Final[int]
+"""Groups in groups, 100 and more."""
+FLAW_PACKED: Final[int]
+"""Packed floats that are not of four bytes each."""
+FLAW_NAME: Final[int]
+"""A name that is not UTF-8."""
+FLAW_HOLDS: Final[int]
+"""A feature of another kind."""
+FLAW_UNASKED: Final[int]
+"""A feature that nobody knows."""
+FLAW_MANY: Final[int]
+"""Too many different names for so few bytes."""
+
+def parse_example(payload: Data) -> list[tuple[str, int, Values]] | tuple[int, int]:
+    """(name, kind, values) in the order of names' bytes; or (FLAW_*, offset)."""
+
+def parse_sequence(
+    payload: Data,
+) -> (
+    tuple[list[tuple[str, int, Values]], list[tuple[str, list[tuple[int, Values]]]]] | tuple[int, int]
+):
+    """(context, feature lists) of a SequenceExample; or (FLAW_*, offset)."""
+
+class ExampleColumns:
+    """Columns of many Examples, parsed and not yet in arrays."""
+
+    def __init__(
+        self,
+        buffer: Data,
+        bounds: U64,
+        framed: bool,
+        names: list[bytes],
+        kinds: bytes,
+        others: bool,
+        strict: bool,
+        threads: int,
+    ) -> None:
+        """Of the records buffer[bounds[i]:bounds[i + 1]], or the payloads in these frames if `framed`.
+
+        The features `names`, of which `kinds` (0: any) are expected; with `others` all that occur, with `strict`
+        others are a flaw. What is not asked for is passed over.
+        """
+    @property
+    def flaw(self) -> tuple[int, int, int, bytes, int, int] | None:
+        """(FLAW_*, record, offset, name, kind expected, kind found) of the first record at fault."""
+    @property
+    def columns(self) -> list[tuple[bytes, int, int, int, int, bool, int]]:
+        """(name, kind, values, bytes, records that lack it, whether lengths differ, else the length).
+
+        As they were asked for; with `others` in the order of names' bytes.
+        """
+    def fill(
+        self, number: int, values: Data, rows: U64 | None, items: U64 | None, present: Data | None
+    ) -> None:
+        """Fill a column's arrays, which must have the right sizes; `items` for bytes alone."""
+
+Plain = Callable[[str, Any], tuple[int, Any]]
+"""Makes (kind, int64s or float32s in a buffer, or a list of bytes) of a feature's name and a value that is
+none of Python's int, bool, float, bytes, str, or a list of these."""
+
+def build_example(features: Mapping[str, Any], plain: Plain) -> bytes:
+    """The payload of an Example, as protobuf's deterministic serialisation has it."""
+
+def build_sequence(context: Mapping[str, Any], lists: Mapping[str, Iterable[Any]], plain: Plain) -> bytes:
+    """The payload of a SequenceExample."""
+
+BuildColumn = tuple[bytes, int, Data, U64, U64 | None, Data | None]
+"""(name, kind, values, rows, items, present) as croupier.example.Column has them."""
+
+def batch_sizes(columns: list[BuildColumn], offsets: U64, threads: int) -> None:
+    """offsets[i] becomes where the Example of record i begins; columns are in the order of names' bytes."""
+
+def write_batch(columns: list[BuildColumn], offsets: U64, out: Data, threads: int) -> None:
+    """Write these Examples to out[offsets[i]:offsets[i + 1]]."""

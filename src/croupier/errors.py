@@ -11,7 +11,9 @@ The tree::
     │   ├── HeaderError            a record's length does not match its checksum: what follows is unreachable
     │   ├── PayloadError           a record's payload does not match its checksum: only that record is lost
     │   ├── RecordTooLargeError    a record declares more bytes than the caller allows
-    │   └── CompressionError       the gzip or zlib stream is damaged
+    │   ├── CompressionError       the gzip or zlib stream is damaged
+    │   ├── ExampleError           the payload is no tf.train.Example, or not what the schema says
+    │   └── RowError               a table cannot be read, or a row of it cannot become a record
     ├── TableError                 a kept offset table is damaged, or none is there where one is required
     ├── StaleError                 a file is not what it was when it was opened, or is being written to
     ├── IntegrityError             what was written is not what went in: nothing was published
@@ -111,6 +113,35 @@ class RecordTooLargeError(DataError):
 
 class CompressionError(DataError):
     """The gzip or zlib stream is damaged."""
+
+
+class ExampleError(DataError):
+    """The payload is no tf.train.Example, or is not what the schema says.
+
+    `offset` counts bytes of the payload. Where no file is known `path` is "" and `record` counts in the batch:
+    whoever knows sets both.
+    """
+
+    def __init__(self, problem: str, *, offset: int | None = None, record: int | None = None) -> None:
+        super().__init__(problem, "", offset=offset or 0, record=record)
+        self.located = offset is not None
+        """A byte is to blame, and not the payload as a whole."""
+
+    def __str__(self) -> str:
+        of_record = [] if self.record is None else [f"record {self.record}"]
+        where = [*of_record, f"byte {self.offset} of the payload"] if self.located else of_record
+        return ": ".join(part for part in (self.path, ", ".join(where), self.problem) if part)
+
+
+class RowError(DataError):
+    """A table cannot be read, or a row of it cannot become a record. `record` is the row: the first is 0."""
+
+    def __init__(self, problem: str, path: str = "", *, row: int | None = None) -> None:
+        super().__init__(problem, path, offset=0, record=row)
+
+    def __str__(self) -> str:
+        row = "" if self.record is None else f"row {self.record}"
+        return ": ".join(part for part in (self.path, row, self.problem) if part)
 
 
 class TableError(CroupierError):
