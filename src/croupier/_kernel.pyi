@@ -293,8 +293,8 @@ class ExampleColumns:
     ) -> None:
         """Of the records buffer[bounds[i]:bounds[i + 1]], or the payloads in these frames if `framed`.
 
-        The features `names`, of which `kinds` (0: any) are expected; with `others` all that occur, with `strict`
-        others are a flaw. What is not asked for is passed over.
+        The features `names`, of which `kinds` (0: any) are expected; with `others` all that occur, with
+        `strict` others are a flaw. What is not asked for is passed over.
         """
     @property
     def flaw(self) -> tuple[int, int, int, bytes, int, int] | None:

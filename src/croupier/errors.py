@@ -118,8 +118,8 @@ class CompressionError(DataError):
 class ExampleError(DataError):
     """The payload is no tf.train.Example, or is not what the schema says.
 
-    `offset` counts bytes of the payload. Where no file is known `path` is "" and `record` counts in the batch:
-    whoever knows sets both.
+    `offset` counts bytes of the payload. Where no file is known `path` is "" and `record` counts in the
+    batch: whoever knows sets both.
     """
 
     def __init__(self, problem: str, *, offset: int | None = None, record: int | None = None) -> None:

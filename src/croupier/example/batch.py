@@ -36,7 +36,7 @@ def decode_batch(
 
     `batch` is a croupier.Batch, or any sequence of payloads. `columns` are the names that are wanted: others
     are passed over without a look at their values. Without it come all that the schema has, or without a
-    schema all that occur, in the order of their names' bytes. What departs from the schema is an ExampleError.
+    schema all that occur, in the order of their names' bytes. A departure from the schema is an ExampleError.
     """
     buffer, bounds = _payloads(batch)
     wanted = None if columns is None else list(dict.fromkeys(columns))

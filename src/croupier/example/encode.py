@@ -21,9 +21,9 @@ def encode(features: Mapping[str, Any]) -> bytes:
 
         encode({"label": 3, "weights": [0.5, 1], "image/encoded": jpeg, "pixels": array})
 
-    Ints, floats, bools, str and bytes, lists and tuples of them, and arrays of any width, which are flattened.
-    Floats are rounded to float32. A list of ints and floats holds floats; an empty array has the kind of its dtype,
-    an empty list has none. The bytes are those of protobuf's deterministic serialisation.
+    Ints, floats, bools, str and bytes, lists and tuples of them, and arrays of any width, which are
+    flattened. Floats are rounded to float32. A list of ints and floats holds floats; an empty array has the
+    kind of its dtype, an empty list has none. The bytes are those of protobuf's deterministic serialisation.
     """
     try:
         return _kernel.build_example(features, plain)
@@ -45,9 +45,7 @@ def encode_sequence(sequence: SequenceExample) -> bytes:
         ) from error
 
 
-def _blame(
-    error: Exception, features: Mapping[str, Any], attempt: Callable[[str, Any], object]
-) -> UsageError:
+def _blame(error: Exception, features: Any, attempt: Callable[[str, Any], object]) -> UsageError:
     """Say which feature it was."""
     if not isinstance(features, Mapping):
         return UsageError(f"features must be a mapping, not {type(features).__name__}")

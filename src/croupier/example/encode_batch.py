@@ -26,8 +26,8 @@ def encode_batch(
 
         encode_batch({"label": np.arange(1000), "image/encoded": jpegs, "tokens": [[1, 2], [], None, ...]})
 
-    An array has a row for each record; in a list stands what `encode` takes for each record, or None where it lacks
-    the feature (an empty list is there, and empty). As `decode_batch` gives them, columns come back the same.
+    An array has a row for each record; in a list stands what `encode` takes for each record, or None where it
+    lacks the feature (an empty list is there, and empty). Columns as `decode_batch` gives them come back so.
     """
     from croupier.dataset.batch import Batch
 
