@@ -188,6 +188,7 @@ nb::object py_slices(nb::handle buffer, nb::handle bounds) {
 }  // namespace
 
 void add_files(nb::module_& m);   // module_files.cc
+void add_order(nb::module_& m);   // module_order.cc
 void add_values(nb::module_& m);  // module_values.cc
 void add_example(nb::module_& m);  // module_example.cc
 void add_build(nb::module_& m);  // module_build.cc
@@ -222,6 +223,7 @@ NB_MODULE(_kernel, m) {
   m.def("payloads", py_payloads, "buffer"_a, "bounds"_a);
   m.def("slices", py_slices, "buffer"_a, "bounds"_a);
   add_files(m);
+  add_order(m);
   add_example(m);
   add_build(m);
   add_values(m);

@@ -328,3 +328,11 @@ def batch_sizes(columns: list[BuildColumn], offsets: U64, threads: int) -> None:
 
 def write_batch(columns: list[BuildColumn], offsets: U64, out: Data, threads: int) -> None:
     """Write these Examples to out[offsets[i]:offsets[i + 1]]."""
+
+# The order of a shuffle: see kernel/order.h.
+
+def record_keys(seed: int, files: U64, firsts: U64, counts: U64, keys: U64) -> None:
+    """keys = those of the records firsts[r], firsts[r] + 1, ... (counts[r]) of files[r], run after run.
+
+    A record's key is the record-th number of numpy's Philox(key=[seed, file]).random_raw.
+    """
