@@ -109,6 +109,15 @@ def printable(text: str, *, most: int = 200) -> str:
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in cut)
 
 
+def text_of(value: bytes, *, cut: bool = False) -> str | None:
+    """The text that a value is; None if it is none. Of a `cut` one the last character may be incomplete."""
+    for lost in range(4 if cut else 1):
+        head = value[: len(value) - lost]
+        if not head or looks_like(head) == "utf-8":
+            return head.decode()
+    return None
+
+
 def looks_like(value: bytes) -> str:
     """What a single value looks like: "jpeg", ..., "utf-8", "example", "proto", "raw", or "empty"."""
     if not value:
