@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from croupier.inspect.verify import FileReport, verify
     from croupier.runtime import Progress
     from croupier.streams import read
+    from croupier.tables.convert import Converted, convert_table
+    from croupier.tables.export import Exported, export
     from croupier.writing import Writer, writer
 
 __version__ = "0.1.0"
@@ -71,6 +73,8 @@ _HOMES = {
     "croupier.inspect.verify": ("FileReport", "verify"),
     "croupier.runtime": ("Progress",),
     "croupier.streams": ("read",),
+    "croupier.tables.convert": ("Converted", "convert_table"),
+    "croupier.tables.export": ("Exported", "export"),
     "croupier.writing": ("Writer", "writer"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -79,12 +83,14 @@ __all__ = [
     "Batch",
     "CancelledError",
     "CompressionError",
+    "Converted",
     "CorruptionWarning",
     "CroupierError",
     "Damage",
     "DataError",
     "Dataset",
     "ExampleError",
+    "Exported",
     "FileReport",
     "HeaderError",
     "Info",
@@ -105,6 +111,8 @@ __all__ = [
     "Writer",
     "__version__",
     "concat",
+    "convert_table",
+    "export",
     "index",
     "info",
     "open",

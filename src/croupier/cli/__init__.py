@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 import click
 
 from croupier import __version__
+from croupier.cli.convert import convert
+from croupier.cli.export import export
 from croupier.cli.index import index
 from croupier.cli.info import info
 from croupier.cli.show import show
@@ -46,6 +48,8 @@ def croupier() -> None:
     """
 
 
+croupier.add_command(convert)
+croupier.add_command(export)
 croupier.add_command(index)
 croupier.add_command(info)
 croupier.add_command(show)

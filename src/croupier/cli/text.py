@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -22,6 +23,23 @@ def size(count: float) -> str:
             break
         count /= 1000
     return f"{count:.0f} {unit}" if unit == "B" or count >= 99.95 else f"{count:.1f} {unit}"
+
+
+def bytes_of(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """An option's size: 1000, 150MB, 8GB (powers of 1000), 64MiB (powers of 1024)."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+|\d*\.\d+)\s*(?:([KMGT])(i?))?B?", value.strip(), re.IGNORECASE)
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no size: 150MB, 8GB, 64MiB")
+    number, unit, binary = found.groups()
+    scale = (1024 if binary else 1000) ** (" KMGT".index(unit.upper()) if unit else 0)
+    return int(float(number) * scale)
+
+
+def names(_context: click.Context, _option: click.Parameter, value: str | None) -> list[str] | None:
+    """An option's names, with commas between them."""
+    return None if value is None else [name for name in value.split(",") if name]
 
 
 def count(number: int, noun: str) -> str:

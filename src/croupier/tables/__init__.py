@@ -1,0 +1,1 @@
+"""Tables in and out: Parquet, Arrow, CSV and JSON lines from Examples, and Examples from them."""
