@@ -26,7 +26,7 @@ _ENOUGH = 64
 SURE = 16
 """The same, of a single value."""
 SEGMENTS = 4096
-"""Of a JPEG, that are passed over in search of its size."""
+"""Of a JPEG, and bytes between them, that are passed over in search of its size."""
 
 
 def inspect(column: Column) -> tuple[Hashes, Octets]:
@@ -112,9 +112,9 @@ def printable(text: str, *, most: int = 200) -> str:
 def text_of(value: bytes, *, cut: bool = False) -> str | None:
     """The text that a value is; None if it is none. Of a `cut` one the last character may be incomplete."""
     for lost in range(4 if cut else 1):
-        head = value[: len(value) - lost]
-        if not head or looks_like(head) == "utf-8":
-            return head.decode()
+        head, tail = value[: len(value) - lost], value[len(value) - lost :]
+        if looks_like(head) in ("utf-8", "empty") and all(byte >= 0x80 for byte in tail):
+            return head.decode() if head or not value else None
     return None
 
 
@@ -154,11 +154,12 @@ def image(value: bytes) -> Image | None:
 def _jpeg(value: bytes) -> Image | None:
     at = 2
     for _ in range(SEGMENTS):
-        while value[at] == 0xFF and value[at + 1] == 0xFF:  # any number of them may stand before a marker
-            at += 1
         mark, kind = value[at], value[at + 1]
         if mark != 0xFF:
             return None
+        if kind == 0xFF:  # any number of them may stand before a marker
+            at += 1
+            continue
         if 0xD0 <= kind <= 0xD8 or kind == 0x01:  # without a length
             at += 2
             continue

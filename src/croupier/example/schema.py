@@ -185,7 +185,8 @@ def _is_default(feature: Feature) -> bool:
     many = feature.default
     values = many.ravel().tolist() if isinstance(many, np.ndarray) else many
     values = values if isinstance(values, list | tuple) else [values]
-    return all(_stands_for(value, feature.kind) for value in values)
+    kinds = {feature.kind} if feature.dtype is None else {feature.kind, Kind.FLOAT}  # a tensor's elements
+    return all(any(_stands_for(value, kind) for kind in kinds) for value in values)
 
 
 def _stands_for(value: Any, kind: Kind) -> bool:
@@ -253,7 +254,7 @@ def _looks(feature: Feature) -> str:
     parts = [feature.content] if feature.content else []
     if feature.dtype is not None:
         parts = [f"{feature.dtype} {list(feature.shape)}" if feature.shape is not None else feature.dtype]
-    if feature.sizes is not None:
+    if feature.sizes is not None and feature.sizes[1]:
         least, most = feature.sizes
         parts.append(f"{least:,} bytes" if least == most else f"{least:,} to {most:,} bytes")
     return ", ".join(parts)

@@ -84,7 +84,7 @@ def _default_out(value: Any) -> Any:
         return [_default_out(one) for one in np.ravel(np.array(value, object)).tolist()]
     if isinstance(value, str | bytes):
         raw = value.encode() if isinstance(value, str) else value
-        return {"base64": base64.b64encode(raw).decode()}
+        return {"b64": base64.b64encode(raw).decode()}
     if isinstance(value, np.generic):
         value = value.item()
     return {"float": str(value)} if isinstance(value, float) and not np.isfinite(value) else value
@@ -132,7 +132,7 @@ def _default_in(value: Any) -> Any:
         return [_default_in(one) for one in value]
     if isinstance(value, dict):
         try:
-            if isinstance(raw := value.get("base64"), str):
+            if isinstance(raw := value.get("b64"), str):
                 return base64.b64decode(raw, validate=True)
             if isinstance(word := value.get("float"), str):
                 return float(word)

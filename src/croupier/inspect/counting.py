@@ -38,8 +38,8 @@ SKEWED = 1000
 class Bin(NamedTuple):
     """Values of at least `least` and less than `below`; the last bin of floats has those of `below`, too."""
 
-    least: float
-    below: float
+    least: int | float
+    below: int | float
     values: int
 
 
@@ -61,11 +61,11 @@ class Range:
     nan: int = 0
     infinite: int = 0
     zeros: int = 0
-    smallest: float | None = None
+    smallest: int | float | None = None
     mean: float | None = None
     std: float | None = None
     """Of all values: the sum is divided by their number, as numpy does."""
-    largest: float | None = None
+    largest: int | float | None = None
     quantiles: dict[str, float] = field(default_factory=dict)
     """Of the share q: the smallest value that a share of q does not exceed."""
     quantile_error: float = 0.0
