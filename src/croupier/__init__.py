@@ -33,8 +33,11 @@ if TYPE_CHECKING:
         TruncatedError,
         UsageError,
     )
+    from croupier.example.schema import Feature, Schema
     from croupier.frames import Damage
     from croupier.inspect.info import Info, info
+    from croupier.inspect.schema import infer_schema
+    from croupier.inspect.stats import Statistics, statistics
     from croupier.inspect.verify import FileReport, verify
     from croupier.runtime import Progress
     from croupier.streams import read
@@ -68,8 +71,11 @@ _HOMES = {
         "TruncatedError",
         "UsageError",
     ),
+    "croupier.example.schema": ("Feature", "Schema"),
     "croupier.frames": ("Damage",),
     "croupier.inspect.info": ("Info", "info"),
+    "croupier.inspect.schema": ("infer_schema",),
+    "croupier.inspect.stats": ("Statistics", "statistics"),
     "croupier.inspect.verify": ("FileReport", "verify"),
     "croupier.runtime": ("Progress",),
     "croupier.streams": ("read",),
@@ -91,6 +97,7 @@ __all__ = [
     "Dataset",
     "ExampleError",
     "Exported",
+    "Feature",
     "FileReport",
     "HeaderError",
     "Info",
@@ -101,9 +108,11 @@ __all__ = [
     "Progress",
     "RecordTooLargeError",
     "RowError",
+    "Schema",
     "Shard",
     "SlowAccessWarning",
     "StaleError",
+    "Statistics",
     "StorageError",
     "TableError",
     "TruncatedError",
@@ -114,9 +123,11 @@ __all__ = [
     "convert_table",
     "export",
     "index",
+    "infer_schema",
     "info",
     "open",
     "read",
+    "statistics",
     "verify",
     "writer",
 ]

@@ -80,7 +80,7 @@ def _storage(whole: Any) -> Any:
 
 
 def _plain(array: Array) -> Array:
-    """The same without extension, dictionary, runs or views."""
+    """The same without extension, dictionary, runs or views of strings."""
     pa, compute = pyarrow(), pyarrow("compute")
     while True:
         if isinstance(array.type, pa.BaseExtensionType):
@@ -89,8 +89,8 @@ def _plain(array: Array) -> Array:
             array = array.dictionary_decode()
         elif pa.types.is_run_end_encoded(array.type):
             array = compute.run_end_decode(array)
-        elif _name(array.type) in ("list_view", "large_list_view"):
-            array = array.cast(pa.large_list(array.type.value_type))
+        elif _name(array.type) in ("string_view", "binary_view"):  # few of pyarrow's functions take them
+            array = array.cast(pa.large_binary())
         else:
             return array
 

@@ -72,7 +72,7 @@ def export(
             runtime.phase("export", len(data), "records")
             sink = SINKS[kind](output.write, types)
             try:
-                parts = stream_columns(data, runtime, schema, types.names)
+                parts = stream_columns(data, runtime, schema, columns)
                 batches = located(data, parts, lambda part: record_batch(part, types))
                 records = _write_all(sink, batches, runtime)
                 if records != len(data):
