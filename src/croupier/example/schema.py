@@ -74,7 +74,7 @@ class Schema(Mapping[str, Feature]):
     def __len__(self) -> int:
         return len(self._features)
 
-    def replace(self, name: str, **changes: Any) -> Schema:
+    def replace(self, name: str, /, **changes: Any) -> Schema:
         """The same schema but for one feature: its `dtype`, `shape`, `default`, `required`...
 
         A feature that it has not yet is added; then its `kind` is needed ("string", "float32", "int64").
@@ -182,11 +182,14 @@ def _check(name: str, feature: Feature) -> None:
 
 
 def _is_default(feature: Feature) -> bool:
-    many = feature.default
-    values = many.ravel().tolist() if isinstance(many, np.ndarray) else many
-    values = values if isinstance(values, list | tuple) else [values]
-    kinds = {feature.kind} if feature.dtype is None else {feature.kind, Kind.FLOAT}  # a tensor's elements
-    return all(any(_stands_for(value, kind) for kind in kinds) for value in values)
+    values = feature.default
+    many = isinstance(values, list | tuple | np.ndarray)
+    if feature.dtype is not None:  # all elements alike, or the bytes of one tensor
+        return not many and any(_stands_for(values, kind) for kind in (Kind.BYTES, Kind.FLOAT))
+    listed = np.ravel(np.array(values, object)).tolist() if many else [values]
+    if many and feature.length is not None and len(listed) != feature.length:
+        return False
+    return all(_stands_for(value, feature.kind) for value in listed)
 
 
 def _stands_for(value: Any, kind: Kind) -> bool:
@@ -224,11 +227,18 @@ def _default(feature: Feature, length: int) -> str:
     value = feature.default
     if value is None:
         value = {Kind.BYTES: b"", Kind.FLOAT: 0.0, Kind.INT64: 0}[feature.kind]
-    value = value.ravel().tolist() if isinstance(value, np.ndarray) else value
-    if isinstance(value, list | tuple):
-        return repr(list(value)) if len(value) > 1 or length > 1 else repr(value[0])
-    shown = repr(value) if not isinstance(value, float) or math.isfinite(value) else f"float({str(value)!r})"
-    return f"[{shown}] * {length}" if length > 1 else shown
+    if feature.dtype is not None and not isinstance(value, str | bytes):
+        value, length = np.array(value, feature.dtype).tobytes(), math.prod(feature.shape or ())
+        return f"{value!r} * {length}" if length != 1 else repr(value)
+    if isinstance(value, list | tuple | np.ndarray):
+        listed = [_literal(one) for one in np.ravel(np.array(value, object)).tolist()]
+        return f"[{', '.join(listed)}]" if length > 1 else listed[0]
+    return f"[{_literal(value)}] * {length}" if length > 1 else _literal(value)
+
+
+def _literal(value: Any) -> str:
+    value = value.item() if isinstance(value, np.generic) else value
+    return repr(value) if not isinstance(value, float) or math.isfinite(value) else f"float({str(value)!r})"
 
 
 def _row(feature: Feature, records: int) -> tuple[str, str, str, str, str]:
