@@ -112,6 +112,11 @@ def _shown(one: Top) -> dict[str, Any]:
     return shown | {"bytes": one.size, "times": one.times}
 
 
+def _unsigned(values: Any) -> Any:
+    """Integers as such that no difference of them is too large for: it is taken modulo 2^64."""
+    return values.astype(np.int64).view(np.uint64)
+
+
 class Numbers:
     """Numbers that come part by part."""
 
@@ -121,7 +126,8 @@ class Numbers:
         )
         self._range = Range()
         self._floats = floats_of(self._dtype)
-        self._m2 = 0.0  # the sum of squared differences from the mean
+        self._origin: Any = None  # the mean is taken from here, or it would lose digits far from zero
+        self._mean = self._m2 = 0.0  # and the sum of squared differences from it
         self._quantiles = Quantiles(self._dtype, groups)
         self._frequent, self._different = Frequent(), Different()
 
@@ -155,24 +161,26 @@ class Numbers:
             found.smallest = smallest if found.smallest is None else min(found.smallest, smallest)
             found.largest = largest if found.largest is None else max(found.largest, largest)
 
-    def _add_moments(self, values: Values) -> None:
+    def _add_moments(self, values: Any) -> None:
+        origin = values.min()
         with np.errstate(over="ignore", invalid="ignore"):
-            wide = values.astype(np.float64)
-            mean = float(wide.mean())
-            wide -= mean
-            self._merge_moments(len(values), mean, float(np.square(wide, out=wide).sum()))
+            wide = _unsigned if self._floats is None else np.float64
+            away = np.asarray(wide(values) - wide(origin), np.float64)
+            mean = float(away.mean())
+            away -= mean
+            m2 = float(np.square(away, out=away).sum())
+        self._merge_moments(len(values), origin.item(), mean, m2)
 
-    def _merge_moments(self, count: int, mean: float, m2: float) -> None:
+    def _merge_moments(self, count: int, origin: Any, mean: float, m2: float) -> None:
         """Chan's formula."""
-        found = self._range
-        total, old = found.finite + count, found.mean
-        if old is None:
-            found.mean, self._m2 = mean, m2
+        total = self._range.finite + count
+        if self._origin is None:
+            self._origin, self._mean, self._m2 = origin, mean, m2
         elif count:
-            apart = mean - old
-            found.mean = old + apart * (count / total)
-            self._m2 += m2 + apart * apart * (found.finite * count / total)
-        found.finite = total
+            apart = mean - self._mean + float(origin - self._origin)
+            self._mean += apart * (count / total)
+            self._m2 += m2 + apart * apart * (self._range.finite * count / total)
+        self._range.finite = total
 
     def settle(self) -> None:
         """Do what work there is before it is merged into another one."""
@@ -186,19 +194,19 @@ class Numbers:
         found.infinite += more.infinite
         found.zeros += more.zeros
         self._widen(more.smallest, more.largest)
-        self._merge_moments(more.finite, more.mean or 0.0, other._m2)
+        self._merge_moments(more.finite, other._origin, other._mean, other._m2)
         self._quantiles.merge(other._quantiles)
         self._frequent.merge(other._frequent)
         self._different.merge(other._different)
 
     def result(self) -> Range:
         """All that is known."""
+        self.settle()
         found = self._range
         if not found.finite:
             return found
-        found.std = math.sqrt(self._m2 / found.finite)
-        if not math.isfinite(found.std):  # of float64s near the end of their range
-            found.std = None
+        if math.isfinite(self._m2):  # as it is but for float64s near the end of their range
+            found.mean, found.std = float(self._origin + self._mean), math.sqrt(self._m2 / found.finite)
         found.quantiles = dict(
             zip(map("{:g}".format, QUANTILES), self._quantiles.quantiles(QUANTILES), strict=True)
         )
@@ -251,6 +259,7 @@ class Bytes:
 
     def result(self) -> Octets:
         """All that is known."""
+        self.settle()
         different, lost = self._different, self._frequent.lost
         tops = [
             Top(one["head"][: one["size"]].tobytes(), count, int(one["size"]))
@@ -270,17 +279,18 @@ def _heads(column: Column, items: Int64s, places: Int64s) -> Any:
 
 def _bins(values: Values, counts: Int64s, found: Range, integers: bool) -> list[Bin]:
     """How values are distributed: in bins of equal width, or of powers of two where most are near zero."""
-    smallest, largest = values[0].item(), found.largest if found.largest is not None else 0
+    smallest, largest = found.smallest or 0, found.largest or 0
     skewed = smallest >= 0 and largest > SKEWED * max(found.quantiles["0.5"], 1 if integers else 0)
     if smallest == largest:
         return [Bin(smallest, largest + integers, int(counts.sum()))]
     if skewed:
         edges = _powers(values, largest)
     elif integers:
-        edges = list(range(smallest, int(largest) + 1, -(-(int(largest) + 1 - smallest) // BINS)))
+        edges = list(range(int(smallest), int(largest) + 1, -(-(int(largest - smallest) + 1) // BINS)))
     else:
         edges = [half * 2 for half in np.linspace(smallest / 2, largest / 2, BINS + 1).tolist()[:-1]]
-    places = np.searchsorted(np.array(edges[1:], values.dtype), values, side="right")
+    wide = np.float64 if values.dtype.kind == "f" else np.int64
+    places = np.searchsorted(np.array(edges[1:], wide), values.astype(wide), side="right")
     sums = np.bincount(places, counts, len(edges))
     ends = [*edges[1:], largest + integers]
     return [Bin(*one) for one in zip(edges, ends, map(int, sums.tolist()), strict=True)]

@@ -94,7 +94,7 @@ class Quantiles:
     def merge(self, other: Quantiles) -> None:
         """Add what another one was given."""
         other.settle()
-        if self._exact and not other._exact:
+        if not other._exact:
             self.settle()
             self._become_floats()
         keys = self._as_floats(other._keys) if other._exact and not self._exact else other._keys
@@ -118,15 +118,16 @@ class Quantiles:
             order = np.argsort(keys, kind="stable")
             keys, counts = keys[order], counts[order]
         self._keys, self._counts = _joined(keys, counts, self._dropped)
-        if self._exact and len(self._keys) > self._most:
+        if len(self._keys) > self._most:
             self._become_floats()
         while len(self._keys) > self._most:
             self._dropped += 1
             self._keys, self._counts = _joined(self._keys, self._counts, self._dropped)
 
     def _become_floats(self) -> None:
-        self._exact = False
-        self._keys, self._counts = _joined(self._as_floats(self._keys), self._counts, 0)
+        if self._exact:
+            self._exact = False
+            self._keys, self._counts = _joined(self._as_floats(self._keys), self._counts, 0)
 
     def _as_floats(self, keys: Keys) -> Keys:
         return ordered(keys.astype(np.float64)) if self._integers else keys

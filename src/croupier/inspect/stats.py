@@ -173,9 +173,7 @@ class _Found:
             if known is not more:
                 known.merge(more)
         if len(self._counted) > MOST_FEATURES:
-            raise UsageError(
-                f"there are more than {MOST_FEATURES:,} features: say of which you want statistics"
-            )
+            raise UsageError(f"there are more than {MOST_FEATURES:,} features: name the columns you want")
         self._records += records
 
     def statistics(self) -> Statistics:
