@@ -8,8 +8,8 @@ seconds=${FUZZ_SECONDS:-20}
 seed=${FUZZ_SEED:-$(date +%s)}
 flags=(-std=c++20 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -Ikernel -Ifuzz -pthread)
 mkdir -p build/fuzz
-for target in scan resync packed; do
-  sources=("fuzz/$target.cc" kernel/crc32c.cc kernel/frames.cc kernel/packed.cc)
+for target in scan resync packed values; do
+  sources=("fuzz/$target.cc" kernel/crc32c.cc kernel/frames.cc kernel/packed.cc kernel/values.cc)
   program=build/fuzz/$target
   left=$seconds
   if command -v clang++ >/dev/null &&
