@@ -79,10 +79,11 @@ def test_a_schema_fixes_the_types():
             "text": Feature("text", B, shortest=1, longest=1, content="utf-8"),
             "image": Feature("image", B, shortest=1, longest=1, content="jpeg"),
             "texts": Feature("texts", B, content="utf-8"),
-            "point": Feature("point", F, shortest=2, longest=2, shape=(2,)),
+            "point": Feature("point", F, True, 2, 2, shape=(2,)),
             "one": Feature("one", F, shortest=1, longest=1, shape=()),
-            "row": Feature("row", I, shortest=1, longest=1, shape=(1,)),
-            "raw": Feature("raw", B, shortest=1, longest=1, dtype="uint8", shape=(2, 3)),
+            "row": Feature("row", I, True, 1, 1, shape=(1,)),
+            "raw": Feature("raw", B, True, 1, 1, dtype="uint8", shape=(2, 3)),
+            "loss": Feature("loss", F, False, 2, 2, shape=(2,)),
             "loose": Feature("loose", B, shortest=1, longest=1, dtype="float32"),
             "number": Feature("number", B, shortest=1, longest=1, dtype="int16", shape=()),
             "foreign": Feature("foreign", B, shortest=1, longest=1, dtype=">f4"),
@@ -97,6 +98,7 @@ def test_a_schema_fixes_the_types():
         "point": pa.list_(pa.float32(), 2),
         "one": pa.float32(),
         "row": pa.list_(pa.int64(), 1),
+        "loss": pa.large_list(pa.float32()),
         "raw": pa.list_(pa.uint8(), 6),
         "loose": pa.large_list(pa.float32()),
         "number": pa.int16(),
@@ -220,7 +222,7 @@ def test_another_kind_than_the_schema_says():
 
 
 def test_a_raw_tensor_of_another_size_is_named():
-    types = arrow_schema(Schema({"x": Feature("x", B, dtype="float32", shape=(2,))}))
+    types = arrow_schema(Schema({"x": Feature("x", B, True, dtype="float32", shape=(2,))}))
     with pytest.raises(croupier.ExampleError, match="has 4 bytes") as caught:
         record_batch(columns(2, x=(B, [[bytes(8)], [bytes(4)]], {})), types)
     assert caught.value.record == 1

@@ -3,7 +3,7 @@
     int64, float32      as they are
     bytes               large_string where a schema says that all are UTF-8, else large_binary
     one value a record  a plain column; null where the feature is missing
-    a known shape       fixed_size_list
+    a known shape       fixed_size_list, where no record lacks it
     else                large_list; null is missing, and an empty list is empty
     raw tensors         as numbers, with what they were in the field's metadata
 
@@ -111,7 +111,7 @@ def field_of(feature: Feature, *, tensors: bool = True) -> Field:
         shape = None
     if shape is not None:
         metadata[SHAPE] = json.dumps(shape)
-    if shape and math.prod(shape):
+    if shape and math.prod(shape) and feature.required:  # Parquet has no missing lists of fixed size
         whole = pa.list_(element, math.prod(shape))
     elif shape == () or (feature.length == 1 and raw is None):
         whole = element
@@ -123,7 +123,8 @@ def field_of(feature: Feature, *, tensors: bool = True) -> Field:
 def _element(feature: Feature) -> Any:
     pa = pyarrow()
     if feature.kind is Kind.BYTES:
-        return pa.large_string() if feature.content == "utf-8" else pa.large_binary()
+        is_text = feature.content == "utf-8" or feature.sizes == (0, 0)
+        return pa.large_string() if is_text else pa.large_binary()
     return pa.int64() if feature.kind is Kind.INT64 else pa.float32()
 
 
@@ -157,7 +158,8 @@ def _feature_of(column: Column) -> Feature:
     counts = column.counts if column.present is None else column.counts[column.present]
     least, most = (int(counts.min()), int(counts.max())) if len(counts) else (1, 1)
     dtype = None if column.dtype is None else column.dtype.str
-    return Feature(column.name, column.kind, shortest=least, longest=most, dtype=dtype, shape=column.shape)
+    required = column.present is None or bool(column.present.all())
+    return Feature(column.name, column.kind, required, least, most, dtype=dtype, shape=column.shape)
 
 
 def _array(column: Column | None, field: Field, records: int) -> Array:

@@ -20,17 +20,19 @@ from croupier.example.arrow import Array, RecordBatch, pyarrow
 _ODD, _ODD_TEXT = 0x15AE43FD, ("7.038531e-26", "7.0385307e-26")
 
 
-def json_lines(batch: RecordBatch) -> memoryview:
+def json_lines(batch: RecordBatch) -> bytes:
     """An object for each row; what is null is left out. Bytes that need not be text are {"b64": "..."}."""
-    columns = []
+    members = []
     for field, array in zip(batch.schema, batch.columns, strict=True):
-        columns.append(_joined([json.dumps(field.name, ensure_ascii=False) + ":", _json(array)]))
-    if not columns:
-        return memoryview(b"{}\n" * batch.num_rows)
-    return _text(_joined(["{", _joined(columns, ",", skip=True), "}\n"]))
+        name = json.dumps(field.name, ensure_ascii=False)
+        members.append(_joined([f",{name}:", _json(array)]).fill_null(""))
+    # Lines begin with a comma too many, and are nowhere else like this. (pyarrow has a join that skips nulls,
+    # but it skips rows as well that have nothing else.)
+    lines = _text(_joined(["\n{", *members, "}"])).replace(b"\n{,", b"\n{")
+    return lines[1:] + b"\n" if lines else b""
 
 
-def csv_lines(batch: RecordBatch) -> memoryview:
+def csv_lines(batch: RecordBatch) -> bytes:
     """A line for each row; what is null is nothing, and an empty string is ""."""
     columns = [_csv(array) for array in batch.columns]
     return _text(_joined([_joined(columns, ","), "\n"]))
@@ -42,23 +44,20 @@ def csv_header(names: list[str]) -> bytes:
     return (",".join(_quoted(pa.array(names, pa.large_string())).to_pylist()) + "\n").encode()
 
 
-def _text(rows: Array) -> memoryview:
+def _text(rows: Array) -> bytes:
     """All of them, one behind the other: they stand like this in memory."""
     _, edges, content = rows.buffers()
     if not len(rows):
-        return memoryview(b"")
+        return b""
     begin, end = np.frombuffer(edges, np.int64)[[rows.offset, rows.offset + len(rows)]].tolist()
-    return memoryview(content)[begin:end]
+    return bytes(memoryview(content)[begin:end])
 
 
-def _joined(parts: list[Any], separator: str = "", *, skip: bool = False) -> Array:
-    """Put together row by row: null as soon as one is, or without those that are."""
+def _joined(parts: list[Any], separator: str = "") -> Array:
+    """Put together row by row: null as soon as one is."""
     pa, compute = pyarrow(), pyarrow("compute")
     strings = [pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in parts]
-    handling = "skip" if skip else "emit_null"
-    return compute.binary_join_element_wise(
-        *strings, pa.scalar(separator, pa.large_string()), null_handling=handling
-    )
+    return compute.binary_join_element_wise(*strings, pa.scalar(separator, pa.large_string()))
 
 
 def _csv(array: Array) -> Array:

@@ -143,10 +143,10 @@ class JsonSink:
     def __init__(self, write: Write, _types: ArrowSchema) -> None:
         self._write = write
 
-    def prepare(self, batch: RecordBatch, /) -> memoryview:
+    def prepare(self, batch: RecordBatch, /) -> bytes:
         return json_lines(batch)
 
-    def write(self, piece: memoryview, /) -> None:
+    def write(self, piece: bytes, /) -> None:
         self._write(piece)
 
     def finish(self) -> None:
@@ -169,7 +169,7 @@ class CsvSink(JsonSink):
                 raise UsageError(f"feature {field.name!r} is bytes that need not be UTF-8: {advice}")
         write(csv_header(types.names))
 
-    def prepare(self, batch: RecordBatch, /) -> memoryview:
+    def prepare(self, batch: RecordBatch, /) -> bytes:
         return csv_lines(batch)
 
 

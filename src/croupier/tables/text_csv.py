@@ -139,7 +139,7 @@ def _all_are(values: Array, pattern: str) -> bool:
     compute = pyarrow("compute")
     # The first few tell of most columns.
     return all(
-        compute.all(compute.match_substring_regex(part, pattern)).as_py()
+        compute.all(compute.match_substring_regex(part, pattern), min_count=0).as_py()
         for part in (values[:64], values[64:])
     )
 
