@@ -108,10 +108,11 @@ def _print_schema(seen: Glance) -> None:
     if seen.schema is None:
         click.echo(f"\nSchema: {seen.problem}" if seen.problem else "\nSchema: no record was looked at")
         return
-    of = (
-        "all records" if seen.everything else f"the first of some files, {text.count(seen.records, 'record')}"
-    )
-    click.echo(f"\nSchema of {of}{'' if seen.everything else ' (--schema reads all)'}:")
+    if seen.everything:
+        click.echo("\nSchema of all records:")
+    else:
+        where = f"at the beginning of {text.count(seen.files, 'file')}"
+        click.echo(f"\nSchema of {text.count(seen.records, 'record')} {where} (--schema reads all):")
     if seen.lists:
         click.echo("  SequenceExamples: this is their context, and not their lists")
     for line in str(seen.schema).splitlines()[: FEATURES + 1] if len(seen.schema) else ["no features"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,16 +78,17 @@ def kind_of(values: Values) -> str:
 
 def line(record: SequenceExample, room: int) -> str:
     """All of a record in one line, as far as there is room."""
-    parts: list[str] = []
-    for name, values in record.context.items():
-        parts.append(f"{printable(name, most=ROOM)}={shown(values, SHORT)}")
-        if sum(map(len, parts)) + 2 * len(parts) > room:
-            break
-    parts += [
-        f"{printable(name, most=ROOM)}: {len(steps):,} steps" for name, steps in record.feature_lists.items()
-    ]
-    whole = "  ".join(parts)
-    return whole if len(whole) <= room else f"{whole[: max(room - 3, 0)]}..."
+    parts = (
+        f"{printable(name, most=ROOM)}={shown(values, SHORT)}" for name, values in record.context.items()
+    )
+    lists = record.feature_lists.items()
+    steps = (f"{printable(name, most=ROOM)}: {len(steps):,} steps" for name, steps in lists)
+    whole = ""
+    for part in chain(parts, steps):
+        whole += f"  {part}" if whole else part
+        if len(whole) > room:
+            return f"{whole[: max(room - 3, 0)]}..."
+    return whole
 
 
 def shown(values: Values, room: int = ROOM) -> str:
