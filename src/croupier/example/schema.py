@@ -53,9 +53,11 @@ class Feature:
 class Schema(Mapping[str, Feature]):
     """Features by name::
 
-    schema = croupier.infer_schema("train-*.tfrecord.gz")
-    schema = schema.replace("inputs", dtype="float32", shape=[100, 221, 7])
-    print(schema, schema.parse_spec())
+        schema = croupier.infer_schema("train-*.tfrecord.gz")
+        schema = schema.replace("inputs", dtype="float32", shape=[100, 221, 7])
+        print(schema, schema.parse_spec())
+
+    It cannot be changed: each change gives another one.
     """
 
     def __init__(self, features: Mapping[str, Feature], records: int = 0) -> None:
