@@ -6,53 +6,15 @@
 namespace croupier {
 namespace {
 
-std::uint64_t load(const Byte* at) {
-  std::uint64_t word;
-  std::memcpy(&word, at, 8);
-  return word;
-}
-
 std::uint64_t hash_of(Bytes name) {
   constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
   std::uint64_t hash = name.size() * kOdd;
   std::size_t i = 0;
-  for (; i + 8 <= name.size(); i += 8) hash = (hash ^ (hash >> 29) ^ load(name.data() + i)) * kOdd;
+  for (; i + 8 <= name.size(); i += 8) hash = (hash ^ (hash >> 29) ^ load64(name.data() + i)) * kOdd;
   std::uint64_t rest = 0;
   for (; i < name.size(); ++i) rest = rest << 8 | name[i];
   hash = (hash ^ (hash >> 29) ^ rest) * kOdd;
   return hash ^ (hash >> 32);
-}
-
-bool is_called(const PartColumn& column, Bytes name) {
-  return column.name.size() == name.size() &&
-         (name.empty() || std::memcmp(column.name.data(), name.data(), name.size()) == 0);
-}
-
-// A length, and that so many bytes are left; false for whatever is unusual.
-inline bool length(const Byte*& at, const Byte* end, std::size_t& size) {
-  if (at == end) return false;
-  size = *at++;
-  if (size >= 128) {
-    size &= 127;
-    for (unsigned shift = 7;; shift += 7) {
-      if (at == end || shift > 28) return false;
-      const std::size_t byte = *at++;
-      size |= (byte & 127) << shift;
-      if (byte < 128) break;
-    }
-  }
-  return size <= static_cast<std::size_t>(end - at);
-}
-
-// A delimited field that must be this one.
-inline bool expect(Byte tag, const Byte*& at, const Byte* end, std::size_t& size) {
-  return at != end && *at++ == tag && length(at, end, size);
-}
-
-// One that is the last in its message.
-inline bool expect_last(Byte tag, const Byte*& at, const Byte* end) {
-  std::size_t size;
-  return expect(tag, at, end, size) && at + size == end;
 }
 
 // Where a name stands; one that is not there is empty.
@@ -60,19 +22,36 @@ std::uint64_t offset(Bytes name, Bytes payload) {
   return name.empty() ? 0 : static_cast<std::uint64_t>(name.data() - payload.data());
 }
 
-constexpr Byte kFirst = 1 << 3 | kDelimited, kSecond = 2 << 3 | kDelimited;
-
 }  // namespace
 
-std::size_t PartColumn::count() const {
-  return holds == Holds::kBytes ? items.size() : values.size() / (holds == Holds::kFloat ? 4 : 8);
+PartColumn::PartColumn(Bytes of) : name(reinterpret_cast<const char*>(of.data()), of.size()) {
+  const std::size_t size = 2 + of.size();
+  if (of.size() >= 128 || size > sizeof key) return;
+  Byte raw[sizeof key] = {1 << 3 | kDelimited, static_cast<Byte>(of.size())};
+  if (!of.empty()) std::memcpy(raw + 2, of.data(), of.size());
+  std::memcpy(key, raw, sizeof key);
+  words = static_cast<std::uint8_t>((size + 7) / 8);
+  mask = ~std::uint64_t{0} >> (64 - 8 * (size - 8 * (words - 1U)));
 }
 
-ExamplePart::ExamplePart(const Asked& asked, std::size_t records, std::uint64_t most)
-    : all_(asked.all), strict_(asked.strict), records_(records), most_(most) {
+bool PartColumn::is_called(Bytes other) const {
+  return name.size() == other.size() && (other.empty() || std::memcmp(name.data(), other.data(), other.size()) == 0);
+}
+
+std::uint64_t PartColumn::count() const {
+  return holds == Holds::kBytes ? items.size() : bytes() / (holds == Holds::kFloat ? 4 : 8);
+}
+
+ExamplePart::ExamplePart(const Asked& asked, Bytes source, std::size_t records, std::uint64_t most)
+    : all_(asked.all),
+      strict_(asked.strict),
+      records_(records),
+      most_(most),
+      source_(source.data()),
+      limit_(source.data() + source.size()) {
+  start_.words = 0;
   for (const Asked::Feature& feature : asked.features) {
-    const Bytes name{reinterpret_cast<const Byte*>(feature.name.data()), feature.name.size()};
-    if (!find(name)) add(name, feature.holds);
+    add({reinterpret_cast<const Byte*>(feature.name.data()), feature.name.size()}, feature.holds);
   }
 }
 
@@ -80,14 +59,13 @@ PartColumn* ExamplePart::find(Bytes name) const {
   if (slots_.empty()) return nullptr;
   for (std::size_t at = hash_of(name);; ++at) {
     PartColumn* const column = slots_[at & (slots_.size() - 1)];
-    if (!column || is_called(*column, name)) return column;
+    if (!column || column->is_called(name)) return column;
   }
 }
 
 PartColumn* ExamplePart::add(Bytes name, Holds holds) {
-  columns_.push_back(std::make_unique<PartColumn>());
+  columns_.push_back(std::make_unique<PartColumn>(name));
   PartColumn* const column = columns_.back().get();
-  column->name.assign(reinterpret_cast<const char*>(name.data()), name.size());
   column->holds = holds;
   column->first = record_;
   if (record_ > 0) {  // the records before did not have it
@@ -97,6 +75,9 @@ PartColumn* ExamplePart::add(Bytes name, Holds holds) {
     column->present.assign(records_, 1);
     std::fill_n(column->present.begin(), record_, std::uint8_t{0});
   }
+  const std::size_t few = std::min<std::size_t>(records_ - record_, 512);
+  column->values.room(few * 8);
+  if (holds == Holds::kBytes) column->items.room(few);
   if (columns_.size() * 2 > slots_.size()) widen();
   std::size_t at = hash_of(name);
   while (slots_[at & (slots_.size() - 1)]) ++at;
@@ -126,109 +107,13 @@ bool ExamplePart::parse(Bytes payload) {
   return true;
 }
 
-// The layout that all writers use: each field once, in order, in its shortest form, numbers packed.
-bool ExamplePart::quick(Bytes payload) {
-  const Byte* at = payload.data();
-  const Byte* const end = at + payload.size();
-  if (!expect_last(kFirst, at, end)) return false;
-  PartColumn* before = &start_;
-  while (at != end) {
-    std::size_t size;
-    if (!expect(kFirst, at, end, size)) return false;
-    const Byte* const stop = at + size;
-    if (!expect(kFirst, at, stop, size)) return false;
-    const Bytes name{at, size};
-    at += size;
-    if (!expect_last(kSecond, at, stop)) return false;
-    PartColumn* column = before->next;
-    if (!is_called(*column, name) || column == &start_) {
-      column = find(name);
-      if (!column) {
-        if (all_ || strict_) return false;
-        at = stop;
-        continue;
-      }
-      before->next = column;
-    }
-    before = column;
-    if (column->seen == record_ + 1) return false;
-    begin(*column);
-    if (!quick_value(*column, at, stop)) return false;
-    at = stop;
+void ExamplePart::finish_ragged(PartColumn& column, std::size_t count) {
+  if (!column.ragged && record_ == 0) {
+    column.each = count;
+    return;
   }
-  return true;
-}
-
-bool ExamplePart::quick_value(PartColumn& column, const Byte* at, const Byte* end) {
-  if (at == end || *at != (static_cast<unsigned>(column.holds) << 3 | kDelimited)) return false;
-  if (!expect_last(*at, at, end)) return false;
-  if (column.holds == Holds::kBytes) return quick_strings(column, at, end);
-  if (at == end) {
-    finish(column, 0);
-    return true;
-  }
-  if (!expect_last(kFirst, at, end)) return false;
-  if (column.holds == Holds::kInt64) return quick_ints(column, at, end);
-  const std::size_t size = static_cast<std::size_t>(end - at);
-  if (size % 4 != 0) return false;
-  if (size) std::memcpy(column.values.room(size), at, size);
-  column.values.add(size);
-  finish(column, size / 4);
-  return true;
-}
-
-bool ExamplePart::quick_strings(PartColumn& column, const Byte* at, const Byte* end) {
-  std::size_t count = 0;
-  for (; at != end; ++count) {
-    std::size_t size;
-    if (!expect(kFirst, at, end, size)) return false;
-    if (size) std::memcpy(column.values.room(size), at, size);
-    column.values.add(size);
-    column.items.push(column.values.size());
-    at += size;
-  }
-  finish(column, count);
-  return true;
-}
-
-bool ExamplePart::quick_ints(PartColumn& column, const Byte* at, const Byte* end) {
-  Byte* const out = column.values.room(static_cast<std::size_t>(end - at) * 8);
-  std::size_t count = 0;
-  while (at != end) {
-    std::uint64_t value = *at++;
-    if (value >= 128) {
-      value &= 127;
-      for (unsigned shift = 7;; shift += 7) {
-        if (at == end || shift > 63) return false;
-        const std::uint64_t byte = *at++;
-        value |= (byte & 127) << shift;
-        if (byte < 128) break;
-      }
-    }
-    std::memcpy(out + count++ * 8, &value, 8);
-  }
-  column.values.add(count * 8);
-  finish(column, count);
-  return true;
-}
-
-void ExamplePart::begin(PartColumn& column) {
-  column.seen = record_ + 1;
-  column.before_values = column.values.size();
-  column.before_items = column.items.size();
-  ++touched_;
-}
-
-void ExamplePart::finish(PartColumn& column, std::size_t count) {
-  if (!column.ragged) {
-    if (count == column.each) [[likely]] return;
-    if (record_ == 0) {
-      column.each = count;
-      return;
-    }
-    make_ragged(column);
-  }
-  column.rows[record_ + 1] = column.count();
+  if (!column.ragged) make_ragged(column);
+  column.rows[record_ + 1] = column.rows[record_] + count;
 }
 
 void ExamplePart::make_ragged(PartColumn& column) {
@@ -243,17 +128,23 @@ void ExamplePart::mark_missing() {
     if (column->missing++ == 0) column->present.assign(records_, 1);
     column->present[record_] = 0;
     if (!column->ragged) make_ragged(*column);
-    column->rows[record_ + 1] = column->count();
+    column->rows[record_ + 1] = column->rows[record_];
   }
 }
 
 // As if this record had not been begun.
 void ExamplePart::undo() {
-  if (touched_ == 0) return;
   for (const auto& column : columns_) {
     if (column->seen != record_ + 1) continue;
-    column->values.cut(column->before_values);
-    column->items.cut(column->before_items);
+    for (; !column->large.empty() && column->large.back().record == record_; column->large.pop_back())
+      column->deferred -= column->large.back().bytes;
+    const std::size_t count = column->before(record_);
+    std::uint64_t bytes = count * (column->holds == Holds::kFloat ? 4 : 8);
+    if (column->holds == Holds::kBytes) {
+      column->items.cut(count);
+      bytes = count == 0 ? 0 : column->items.data()[count - 1];
+    }
+    column->values.cut(bytes - column->deferred);
     column->seen = 0;
   }
   touched_ = 0;
@@ -278,8 +169,8 @@ bool ExamplePart::take(const Named& feature, Bytes payload) {
   if (feature.value.holds == Holds::kNothing) return true;  // as if it were not there
   PartColumn* column = find(feature.name);
   if (!column) {
-    if (strict_) return wrong(Flaw::kUnasked, feature.name, payload);
-    if ((columns_.size() + 1) * (records_ + 1) > most_) return wrong(Flaw::kMany, feature.name, payload);
+    if (strict_) return wrong(Flaw::kUnasked, feature, payload);
+    if ((columns_.size() + 1) * (records_ + 1) > most_) return wrong(Flaw::kMany, feature, payload);
     column = add(feature.name, feature.value.holds);
   }
   if (column->holds == Holds::kNothing) {
@@ -288,7 +179,7 @@ bool ExamplePart::take(const Named& feature, Bytes payload) {
   }
   if (column->first == record_) column->first_offset = offset(feature.name, payload);
   if (column->holds != feature.value.holds)
-    return wrong(Flaw::kHolds, feature.name, payload, column->holds, feature.value.holds);
+    return wrong(Flaw::kHolds, feature, payload, column->holds);
   begin(*column);
   append(*column, feature.value);
   return true;
@@ -303,16 +194,39 @@ void ExamplePart::append(PartColumn& column, const Value& value) {
   copy(value.floats.data(), value.floats.size() * 4);
   for (const Bytes string : value.strings) {
     copy(string.data(), string.size());
-    column.items.push(column.values.size());
+    column.items.push(column.bytes());
   }
   finish(column, value.count());
 }
 
+void ExamplePart::fill(const PartColumn& column, Bytes source, Byte* to) const {
+  std::uint64_t done = 0;
+  const auto small = [&](std::uint64_t end) {
+    if (end > done) std::memcpy(to, column.values.data() + done, end - done);
+    to += end - done;
+    done = end;
+  };
+  for (const Large& large : column.large) {
+    small(large.before);
+    if (large.offset > source.size() || large.size > source.size() - large.offset) refuse("these are other payloads");
+    const Byte* const at = source.data() + large.offset;
+    if (column.holds != Holds::kInt64) {
+      std::memcpy(to, at, large.bytes);
+    } else {
+      const Slots room{reinterpret_cast<std::uint64_t*>(to), large.bytes / 8};
+      const std::size_t count = varints_.unpack(at, at + large.size, source.data() + source.size(), room);
+      if (count != room.size()) refuse("the payloads were changed while they were read");
+    }
+    to += large.bytes;
+  }
+  small(column.values.size());
+}
+
 // The first one of a record stands.
-bool ExamplePart::wrong(Flaw flaw, Bytes name, Bytes payload, Holds expected, Holds found) {
+bool ExamplePart::wrong(Flaw flaw, const Named& feature, Bytes payload, Holds expected) {
+  const std::string name(reinterpret_cast<const char*>(feature.name.data()), feature.name.size());
   if (flaw_.flaw == Flaw::kNone)
-    flaw_ = {flaw, record_, offset(name, payload),
-             std::string(reinterpret_cast<const char*>(name.data()), name.size()), expected, found};
+    flaw_ = {flaw, record_, offset(feature.name, payload), name, expected, feature.value.holds};
   return false;
 }
 

@@ -3,8 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
-#include <memory>
-#include <optional>
+#include <deque>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -83,24 +83,26 @@ nb::object py_parse_sequence(nb::handle payload) {
 Asked as_asked(const nb::list& names, const nb::bytes& kinds, bool all, bool strict) {
   if (nb::len(names) != kinds.size()) throw nb::value_error("names and kinds differ in length");
   Asked asked{{}, all, strict};
+  std::set<std::string> known;
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     nb::bytes name;
     if (!nb::try_cast(names[i], name)) throw nb::type_error("names must be a list of bytes");
     const auto kind = static_cast<unsigned char>(kinds.c_str()[i]);
     if (kind > 3) throw nb::value_error("kinds must be 0 to 3");
     asked.features.push_back({{name.c_str(), name.size()}, static_cast<Holds>(kind)});
+    if (!known.insert(asked.features.back().name).second) throw nb::value_error("a name is there twice");
   }
   return asked;
 }
 
-void parse_examples(ExampleColumns* self, nb::handle buffer, nb::handle bounds, bool framed, const nb::list& names,
+void parse_examples(ExampleColumns* self, nb::handle buffer, nb::handle bounds, const nb::list& names,
                     const nb::bytes& kinds, bool all, bool strict, unsigned threads) {
   const Input in(buffer, "buffer");
   const Integers edges(bounds, "bounds", false, 1);
   const Asked asked = as_asked(names, kinds, all, strict);
   if (threads == 0) throw nb::value_error("threads must be at least 1");
   const Gone gone;
-  new (self) ExampleColumns({in.bytes(), edges.numbers()}, framed, asked, threads);
+  new (self) ExampleColumns({in.bytes(), edges.numbers()}, asked, threads);
 }
 
 nb::object flaw_of(const ExampleColumns& self) {
@@ -113,35 +115,44 @@ nb::object flaw_of(const ExampleColumns& self) {
 
 nb::list columns_of(const ExampleColumns& self) {
   nb::list list;
-  for (const ExampleColumns::Column& column : self.columns())
-    list.append(nb::make_tuple(nb::bytes(column.name.data(), column.name.size()), static_cast<int>(column.holds),
-                               column.values, column.bytes, column.missing, column.ragged, column.each));
+  for (const ExampleColumns::Column& column : self.columns()) {
+    const nb::object name = as_text({reinterpret_cast<const Byte*>(column.name.data()), column.name.size()});
+    list.append(nb::make_tuple(name, static_cast<int>(column.holds), column.values, column.bytes, column.missing,
+                               column.ragged, column.each));
+  }
   return list;
 }
 
-void fill_column(const ExampleColumns& self, std::size_t number, nb::handle values, nb::handle rows, nb::handle items,
-                 nb::handle present) {
-  if (self.flaw().flaw != Flaw::kNone) throw nb::value_error("there is a flaw, and so no columns");
-  if (number >= self.columns().size()) throw nb::value_error("there is no such column");
-  const ExampleColumns::Column& column = self.columns()[number];
-  const auto check = [](bool right, const char* what) {
-    if (!right) throw nb::value_error((std::string(what) + " has not the right size").c_str());
-  };
-  const bool strings = column.holds == Holds::kBytes;
-  const Output out(values, "values");
-  std::optional<Integers> edges, ends;
-  std::optional<Output> flags;
-  if (!rows.is_none()) edges.emplace(rows, "rows", true);
-  if (!items.is_none()) ends.emplace(items, "items", true);
-  if (!present.is_none()) flags.emplace(present, "present");
-  const std::uint64_t wide = column.holds == Holds::kFloat ? 4 : 8;
-  check(out.room().size() == (strings ? column.bytes : column.values * wide), "values");
-  check(!edges || edges->slots().size() == self.records() + 1, "rows");
-  check(strings == ends.has_value() && (!ends || ends->slots().size() == column.values + 1), "items");
-  check(!flags || flags->room().size() == self.records(), "present");
+// A caller's array for so many elements; null where there is none.
+template <class T>
+T* array(std::deque<Output>& held, const nb::object& object, const char* name, std::uint64_t elements, bool wanted) {
+  if (object.is_none() != !wanted) throw nb::value_error((std::string(name) + " must be there, or not").c_str());
+  if (!wanted) return nullptr;
+  const Room room = held.emplace_back(object, name).room();
+  if (room.size() != elements * sizeof(T) || reinterpret_cast<std::uintptr_t>(room.data()) % alignof(T) != 0)
+    throw nb::value_error((std::string(name) + " has not the right size").c_str());
+  return reinterpret_cast<T*>(room.data());
+}
+
+void fill_columns(const ExampleColumns& self, nb::handle buffer, const nb::list& arrays) {
+  const Input in(buffer, "buffer");
+  if (self.flaw().flaw != Flaw::kNone || nb::len(arrays) != self.columns().size())
+    throw nb::value_error("arrays are not one tuple for each column");
+  std::deque<Output> held;
+  std::vector<ExampleColumns::Arrays> to;
+  for (const ExampleColumns::Column& column : self.columns()) {
+    nb::tuple of;
+    if (!nb::try_cast(arrays[to.size()], of) || nb::len(of) != 4)
+      throw nb::type_error("arrays must be tuples of values, rows, items and present");
+    const bool strings = column.holds == Holds::kBytes;
+    Byte* const values = strings ? array<Byte>(held, of[0], "values", column.bytes, true)
+                                 : reinterpret_cast<Byte*>(array<std::uint32_t>(held, of[0], "values", column.bytes / 4, true));
+    to.push_back({values, array<std::uint64_t>(held, of[1], "rows", self.records() + 1, !nb::object(of[1]).is_none()),
+                  array<std::uint64_t>(held, of[2], "items", column.values + 1, strings),
+                  array<std::uint8_t>(held, of[3], "present", self.records(), !nb::object(of[3]).is_none())});
+  }
   const Gone gone;
-  self.fill(number, {out.room().data(), edges ? edges->slots().data() : nullptr,
-                     ends ? ends->slots().data() : nullptr, flags ? flags->room().data() : nullptr});
+  self.fill(in.bytes(), to);
 }
 
 }  // namespace
@@ -161,11 +172,11 @@ void add_example(nb::module_& m) {
   m.attr("FLAW_MANY") = static_cast<int>(Flaw::kMany);
 
   nb::class_<ExampleColumns>(m, "ExampleColumns")
-      .def("__init__", parse_examples, "buffer"_a, "bounds"_a, "framed"_a, "names"_a, "kinds"_a, "others"_a, "strict"_a,
+      .def("__init__", parse_examples, "buffer"_a, "bounds"_a, "names"_a, "kinds"_a, "others"_a, "strict"_a,
            "threads"_a)
       .def_prop_ro("flaw", flaw_of)
       .def_prop_ro("columns", columns_of)
-      .def("fill", fill_column, "number"_a, "values"_a, "rows"_a.none(), "items"_a.none(), "present"_a.none());
+      .def("fill", fill_columns, "buffer"_a, "arrays"_a);
 
   m.def("parse_example", py_parse_example, "payload"_a);
   m.def("parse_sequence", py_parse_sequence, "payload"_a);

@@ -46,7 +46,7 @@ def implementations() -> list[str]:
 def crc32c_with(implementation: str, data: Buffer, crc: int = 0) -> int:
     """`crc32c` by a named implementation; for tests."""
 
-def scan(buffer: Buffer, start: int, bounds: U64, payloads: bool, limit: int) -> tuple[int, int]:
+def scan(buffer: Data, start: int, bounds: U64, payloads: bool, limit: int) -> tuple[int, int]:
     """Find frames from `start` on: fills `bounds`, gives (number of frames, why it stopped).
 
     bounds[0] becomes `start`, and bounds[count] is where it stopped. Length checksums are always
@@ -65,7 +65,7 @@ def resync(buffer: Buffer, start: int, limit: int, final: bool = False) -> tuple
     follow: then a frame that the buffer's end cuts off is passed over like any other that is wrong.
     """
 
-def gather(source: Buffer, bounds: U64, index: U64, out: Buffer, out_bounds: U64, threads: int) -> int:
+def gather(source: Data, bounds: U64, index: U64, out: Data, out_bounds: U64, threads: int) -> int:
     """Copy frames index[0], index[1], ... of `source` to `out`, one after the other, as long as they fit.
 
     Gives how many it copied; out_bounds[0..that] are their edges in `out`.
@@ -284,14 +284,13 @@ class ExampleColumns:
         self,
         buffer: Data,
         bounds: U64,
-        framed: bool,
         names: list[bytes],
         kinds: bytes,
         others: bool,
         strict: bool,
         threads: int,
     ) -> None:
-        """Of the records buffer[bounds[i]:bounds[i + 1]], or the payloads in these frames if `framed`.
+        """Of the payloads buffer[bounds[i]:bounds[i + 1]].
 
         The features `names`, of which `kinds` (0: any) are expected; with `others` all that occur, with
         `strict` others are a flaw. What is not asked for is passed over.
@@ -300,15 +299,18 @@ class ExampleColumns:
     def flaw(self) -> tuple[int, int, int, bytes, int, int] | None:
         """(FLAW_*, record, offset, name, kind expected, kind found) of the first record at fault."""
     @property
-    def columns(self) -> list[tuple[bytes, int, int, int, int, bool, int]]:
-        """(name, kind, values, bytes, records that lack it, whether lengths differ, else the length).
+    def columns(self) -> list[tuple[str, int, int, int, int, bool, int]]:
+        """(name, kind, values, bytes of them, records that lack it, whether lengths differ, else the length).
 
         As they were asked for; with `others` in the order of names' bytes.
         """
     def fill(
-        self, number: int, values: Data, rows: U64 | None, items: U64 | None, present: Data | None
+        self, buffer: Data, arrays: list[tuple[Data, Data | None, Data | None, Data | None]]
     ) -> None:
-        """Fill a column's arrays, which must have the right sizes; `items` for bytes alone."""
+        """Fill each column's arrays (values, rows, items, present) from the same buffer as before.
+
+        They must have the right sizes; `items` are for bytes alone, `rows` and `present` for who wants them.
+        """
 
 Plain = Callable[[str, Any], tuple[int, Any]]
 """Makes (kind, int64s or float32s in a buffer, or a list of bytes) of a feature's name and a value that is

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ from croupier.runtime import usable_cpus
 
 SHOWN = 8
 """Names that an error lists."""
+KINDS = (None, *sorted(Kind))
+"""By their numbers, as the kernel gives them."""
 SEARCHED = 1000
 """Records that are looked through for names like one that was not found."""
 
@@ -45,7 +49,6 @@ def decode_batch(
     parsed = _kernel.ExampleColumns(
         buffer,
         bounds,
-        False,
         [name.encode() for name in names],
         bytes(features[name].kind if name in features else 0 for name in names),
         schema is None and wanted is None,
@@ -54,26 +57,10 @@ def decode_batch(
     )
     if parsed.flaw is not None:
         raise _located(*parsed.flaw)
-    records = len(bounds) - 1
-    shared: dict[int, Int64s] = {}
-    found, wrong = {}, []
-    for number, (raw, kind, *sizes) in enumerate(parsed.columns):
-        name = raw.decode()
-        if kind == 0 and name in features:
-            kind = features[name].kind
-        if kind == 0:
-            if records == 0:
-                continue
-            raise _unknown(name, batch)
-        found[name] = _column(parsed, number, name, Kind(kind), records, sizes, shared)
-        if name in features:
-            found[name] = conform(found[name], features[name])
-            wrong.append(departure(found[name], features[name]))
-    departures = [one for one in wrong if one is not None]
-    if departures:
-        record, problem = min(departures)
-        raise ExampleError(problem, record=record)
-    return Columns(found, records)
+    found = _columns(parsed, buffer, len(bounds) - 1, features, batch)
+    if features:
+        found = _conforming(found, features)
+    return Columns(found, len(bounds) - 1)
 
 
 def _payloads(batch: Sequence[Any]) -> tuple[Any, _kernel.U64]:
@@ -96,35 +83,55 @@ def _features(schema: Schema | None, wanted: list[str] | None) -> dict[str, Feat
     return {name: schema[name] for name in (schema if wanted is None else wanted)}
 
 
-def _column(
+def _columns(
     parsed: _kernel.ExampleColumns,
-    number: int,
-    name: str,
-    kind: Kind,
+    buffer: Any,
     records: int,
-    sizes: list[Any],
-    shared: dict[int, Int64s],
-) -> Column:
-    """Its arrays; columns whose records all have the same length share their rows."""
-    count, size, missing, ragged, each = sizes
-    items = np.empty(count + 1, np.uint64) if kind == Kind.BYTES else None
-    dtype = {Kind.BYTES: np.uint8, Kind.FLOAT: np.float32, Kind.INT64: np.int64}[kind]
-    values = np.empty(size if items is not None else count, dtype)
-    present = np.empty(records, np.bool_) if missing else None
-    if ragged:
-        rows = np.empty(records + 1, np.uint64)
-    elif each not in shared:
-        shared[each] = np.arange(records + 1, dtype=np.int64) * each
-        shared[each].flags.writeable = False
-    parsed.fill(number, values, rows if ragged else None, items, present)
-    return Column(
-        name,
-        kind,
-        values,
-        rows.view(np.int64) if ragged else shared[each],
-        None if items is None else items.view(np.int64),
-        present,
-    )
+    features: dict[str, Feature],
+    batch: Sequence[Any],
+) -> dict[str, Column]:
+    """The arrays, which the kernel fills; columns whose records all have the same length share their rows."""
+    found: dict[str, Column] = {}
+    arrays: list[Any] = []
+    shared: dict[int, Int64s] = {}
+    empty = np.empty
+    for name, number, count, size, missing, ragged, each in parsed.columns:
+        kind = KINDS[number] or (features[name].kind if name in features else None)
+        if kind is None:
+            if records:
+                raise _unknown(name, batch)
+            arrays.append((empty(0, np.int64), None, None, None))
+            continue
+        items = present = None
+        if ragged:
+            rows = empty(records + 1, np.int64)
+        elif each in shared:
+            rows = shared[each]
+        else:
+            rows = shared[each] = (
+                np.arange(0, each * records + 1, each) if each else np.zeros(records + 1, np.int64)
+            )
+            rows.flags.writeable = False
+        if missing:
+            present = empty(records, np.bool_)
+        if kind is Kind.BYTES:
+            values, items = empty(size, np.uint8), empty(count + 1, np.int64)
+        else:
+            values = empty(count, np.int64 if kind is Kind.INT64 else np.float32)
+        arrays.append((values, rows if ragged else None, items, present))
+        found[name] = Column.of(name, kind, values, rows, items, present)
+    parsed.fill(buffer, arrays)
+    return found
+
+
+def _conforming(found: dict[str, Column], features: dict[str, Feature]) -> dict[str, Column]:
+    """As the schema wants them; ExampleError for the first record that is not."""
+    found = {name: conform(column, features[name]) for name, column in found.items()}
+    departures = [departure(column, features[name]) for name, column in found.items()]
+    if wrong := [one for one in departures if one is not None]:
+        record, problem = min(wrong)
+        raise ExampleError(problem, record=record)
+    return found
 
 
 def _located(flaw: int, record: int, offset: int, name: bytes, expected: int, found: int) -> ExampleError:
@@ -143,12 +150,13 @@ def _located(flaw: int, record: int, offset: int, name: bytes, expected: int, fo
 
 
 def _unknown(name: str, batch: Sequence[Any]) -> UsageError:
-    names: dict[str, None] = {}
-    for payload in batch[:SEARCHED] if isinstance(batch, list) else batch:
-        names |= dict.fromkeys(decode(payload))
+    names: set[str] = set()
+    for payload in islice(batch, SEARCHED):
+        with contextlib.suppress(ExampleError):
+            names.update(decode(payload))
     return UsageError(f"no record has a feature {name!r}{_like(name, names)}")
 
 
 def _like(name: str, names: Iterable[str]) -> str:
-    like = difflib.get_close_matches(name, names, SHOWN, 0.5)
+    like = difflib.get_close_matches(name, sorted(names), SHOWN, 0.5)
     return f": do you mean {', '.join(map(repr, like))}?" if like else ""

