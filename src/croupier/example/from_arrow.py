@@ -185,7 +185,7 @@ class _Conversion:
         if pa.types.is_boolean(values.type):
             values = values.cast(pa.int8())
         if _name(values.type) in _BYTES:
-            return self._parsed(pa.int64(), r"[+-]?[0-9]+", "int64")
+            return self._parsed(pa.int64(), r"-?[0-9]+(\.0*)?", "int64")
         numbers = _numpy(values)
         if numbers.dtype.kind == "f":
             whole = np.floor(numbers) == numbers
@@ -225,6 +225,8 @@ class _Conversion:
         matches = compute.match_substring_regex(self.values, f"^({pattern})$")
         self._refuse_where(~np.asarray(matches), f"cannot be {label}")
         text = self.values.cast(pa.large_string())
+        if label == "int64":
+            text = compute.replace_substring_regex(text, r"\.0*$", "")
         try:
             return _numpy(compute.cast(text, kind))
         except pa.ArrowInvalid:  # digits alone that are too many
@@ -239,10 +241,8 @@ class _Conversion:
         number = int(wrong.argmax())
         row = int(np.searchsorted(self.rows, number, side="right")) - 1
         value = self.values[number].as_py()
-        shown = (
-            "" if value is None else f": {str(value)[:40] if isinstance(value, str) else repr(value)[:40]}"
-        )
-        raise RowError(f"column {self.name!r}{shown} {problem}", row=row)
+        shown = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        raise RowError(f"column {self.name!r}{'' if value is None else f': {shown[:40]}'} {problem}", row=row)
 
 
 def _numpy(values: Array) -> np.ndarray[Any, Any]:

@@ -150,6 +150,7 @@ def arrow_stream(path: str) -> ArrowTable:
 def in_memory(table: Any) -> ArrowTable:
     """A pandas or polars frame, a pyarrow table or reader, a DuckDB result..."""
     pa = pyarrow()
+    rows = len(table) if hasattr(table, "__len__") else None  # which may be a query
     readers = [pa.RecordBatchReader.from_stream(table)]
 
     def batches(columns: list[str]) -> Iterator[RecordBatch]:
@@ -157,7 +158,6 @@ def in_memory(table: Any) -> ArrowTable:
         for batch in reader:
             yield batch.select(columns)
 
-    rows = len(table) if hasattr(table, "__len__") else None
     return ArrowTable(type(table).__name__, readers[0].schema, batches, rows)
 
 

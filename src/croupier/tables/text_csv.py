@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -17,7 +18,7 @@ from croupier.tables.sources import PART, Part, TextFile, chosen, reading, size_
 _WHOLE = r"^(0|-?[1-9][0-9]*)$"
 _PADDED = r"^-?0[0-9]"
 _LARGEST = 256 * PART
-_ROW = re.compile(r"CSV parse error: Row #(\d+): (.*)", re.DOTALL)
+_ROW = re.compile(r"Row #(\d+): (.*)", re.DOTALL)
 
 
 class CsvTable:
@@ -59,17 +60,12 @@ class CsvTable:
             yield Part(batch.nbytes, partial(lambda batch: batch, batch))
 
     def _header(self) -> list[str]:
-        with reading(self.path):
+        with _parsing(self.path):
             return list(self._open([], TextFile(self.path)).schema.names)
 
     def _batches(self, names: list[str], file: TextFile) -> Iterator[RecordBatch]:
-        try:
-            with reading(self.path):
-                yield from self._open(names, file)
-        except RowError as error:
-            if found := _ROW.match(error.problem):  # the header is row 1
-                raise RowError(found[2], self.path, row=int(found[1]) - 2) from error
-            raise
+        with _parsing(self.path):
+            yield from self._open(names, file)
 
     def _open(self, names: list[str], file: TextFile) -> Any:
         pa, csv = pyarrow(), pyarrow("csv")
@@ -99,6 +95,19 @@ class CsvTable:
                 if "straddl" not in error.problem or self._block >= _LARGEST:
                     raise
                 self._block *= 16
+
+
+@contextlib.contextmanager
+def _parsing(path: str) -> Iterator[None]:
+    try:
+        with reading(path):
+            yield
+    except RowError as error:
+        problem = error.problem.removeprefix("CSV parse error: ")
+        found = _ROW.match(problem)  # the header is row 1
+        raise RowError(
+            found[2] if found else problem, path, row=int(found[1]) - 2 if found else None
+        ) from error
 
 
 class _Looks(NamedTuple):
