@@ -11,6 +11,7 @@ import pytest
 import croupier
 from croupier.example import SequenceExample, encode, encode_sequence
 from croupier.inspect.describe import line, parse, rows, shown
+from test_cli import run_on_a_terminal
 
 
 def write(path, payloads, **options):
@@ -112,6 +113,14 @@ def test_info_shows_statistics(command, examples):
     assert report["statistics"] == croupier.statistics(examples).as_dict()
     only = json.loads(command("info", examples, "--stats", "--column", "label", "--json").out)
     assert list(only["statistics"]["features"]) == ["label"]
+
+
+def test_info_shows_progress_on_a_terminal(examples):
+    for option, phase in (("--stats", "statistics"), ("--schema", "schema")):
+        code, output, terminal = run_on_a_terminal(["info", examples, option])
+        assert (code, output[:3]) == (0, "300")
+        assert phase in terminal
+        assert "300 of 300, 300 records" in terminal
 
 
 def test_info_of_what_is_no_example(command, tmp_path):
@@ -243,6 +252,17 @@ def test_show_of_hostile_records(command, hostile):
         assert "\r" not in ran.out
         assert len(ran.out) < 20_000
     assert "JPEG with a damaged header, 6 bytes" in command("show", hostile, "--features").out
+
+
+def test_names_of_files_move_no_cursor(command, tmp_path):
+    folder = tmp_path / "\x1b[2J"
+    folder.mkdir()
+    path = write(folder / "x.tfrecord", [encode({"a": 1})])
+    for arguments in (["show", tmp_path / "*" / "*"], ["show", path, "--features"], ["info", path]):
+        ran = command(*arguments)
+        assert ran.code == 0
+        assert "\x1b" not in ran.out
+        assert "\\x1b[2J/x.tfrecord" in ran.out
 
 
 def test_raw_and_features_exclude_each_other(command, examples):

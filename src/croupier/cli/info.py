@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,9 +14,11 @@ from croupier.cli.statistics import print_statistics
 if TYPE_CHECKING:
     from croupier.inspect.glance import Glance
     from croupier.inspect.info import Info
+    from croupier.inspect.stats import Statistics
 
 SHARDS = 12  # that are listed unasked
 FEATURES = 200
+PATH = 4096  # characters of one, as Linux allows
 BAR = 40
 
 
@@ -81,10 +83,7 @@ def info(
         with text.progress("statistics") as progress:
             counted = statistics(data, columns or None, progress=progress)
     if as_json:
-        whole_report = found.as_dict() | {"schema": seen.as_dict()["schema"], "schema_of": seen.of(len(data))}
-        if counted is not None:
-            whole_report["statistics"] = counted.as_dict()
-        click.echo(json.dumps(whole_report))
+        click.echo(json.dumps(_report(found, seen, counted)))
         return
     _print_head(found)
     if found.records:
@@ -93,6 +92,15 @@ def info(
     if counted is not None:
         print_statistics(counted)
     _print_shards(found, shards)
+
+
+def _report(found: Info, seen: Glance, counted: Statistics | None) -> dict[str, Any]:
+    """For JSON."""
+    from croupier.inspect.schema import as_dict
+
+    schema = None if seen.schema is None else as_dict(seen.schema)
+    report = found.as_dict() | {"schema": schema, "schema_of": seen.of(found.records)}
+    return report if counted is None else report | {"statistics": counted.as_dict()}
 
 
 def _print_head(found: Info) -> None:
@@ -138,12 +146,14 @@ def _print_sizes(found: Info) -> None:
 
 
 def _print_shards(found: Info, everything: bool) -> None:
+    from croupier.example.content import printable
+
     shown = found.shards if everything else found.shards[:SHARDS]
     click.echo(f"\n{'records':>12} {'payload':>10} {'on disk':>10}  {'kind':15} file")
     for shard in shown:
         kind = "plain" if shard.compression == "none" else shard.compression
         kind += " (seekable)" if shard.seekable and kind == "gzip" else ""
         sizes = f"{text.size(shard.payload_bytes):>10} {text.size(shard.file_bytes):>10}"
-        click.echo(f"{shard.records:>12,} {sizes}  {kind:15} {shard.path}")
+        click.echo(f"{shard.records:>12,} {sizes}  {kind:15} {printable(shard.path, most=PATH)}")
     if len(shown) < len(found.shards):
         click.echo(f"{'':12} and {len(found.shards) - len(shown):,} more (--shards lists them)")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 WIDTH = 160  # of a line that does not go to a terminal
 COLUMNS = 34  # of it, before what is in a record
 LEAST = 40
+PATH = 4096  # characters of one, as Linux allows
 POLICIES = ("fail", "tolerate-tail", "skip", "salvage")
 
 
@@ -109,6 +110,7 @@ def _fields(item: Shown, features: bool) -> dict[str, Any]:
 
 def _print_lines(shown: Iterable[Shown], path: str) -> None:
     """A line for each record."""
+    from croupier.example.content import printable
     from croupier.inspect.describe import line, parse
 
     room = max(shutil.get_terminal_size((WIDTH, 0)).columns - COLUMNS, LEAST)
@@ -117,7 +119,7 @@ def _print_lines(shown: Iterable[Shown], path: str) -> None:
         if file is None:
             click.echo(f"{'record':>8} {'byte':>12} {'size':>10}  what is in it")
         if item.path not in (file, path):
-            click.echo(item.path)
+            click.echo(printable(item.path, most=PATH))
         file = item.path
         found = parse(item.payload)
         what = text.preview(item.payload) if found is None else line(found, room)
@@ -126,9 +128,11 @@ def _print_lines(shown: Iterable[Shown], path: str) -> None:
 
 def _print_features(item: Shown) -> None:
     """A line for each feature."""
+    from croupier.example.content import printable
     from croupier.inspect.describe import parse, rows
 
-    click.echo(f"record {item.record:,}: {item.path}, byte {item.offset:,}, {len(item.payload):,} bytes")
+    path = printable(item.path, most=PATH)
+    click.echo(f"record {item.record:,}: {path}, byte {item.offset:,}, {len(item.payload):,} bytes")
     found = parse(item.payload)
     if found is None:
         click.echo(f"  no Example: {text.preview(item.payload)}")

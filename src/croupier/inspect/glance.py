@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from croupier.example import decode_batch
 from croupier.example.schema import Schema
 from croupier.inspect import kept
 from croupier.inspect.describe import parse
-from croupier.inspect.schema import as_dict, schema_of
+from croupier.inspect.schema import schema_of
 from croupier.inspect.show import show
 
 FILES, RECORDS, BYTES = 8, 16, 4 << 20
@@ -42,10 +41,6 @@ class Glance:
     def of(self, records: int) -> int:
         """From how many of all records the schema is."""
         return records if self.everything else self.records if self.schema is not None else 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return vars(self) | {"schema": None if self.schema is None else as_dict(self.schema)}
 
 
 def glance(data: Dataset) -> Glance:

@@ -120,8 +120,8 @@ class Quantiles:
         self._keys, self._counts = _joined(keys, counts, self._dropped)
         if len(self._keys) > self._most:
             self._become_floats()
-        while len(self._keys) > self._most:
-            self._dropped += 1
+        if len(self._keys) > self._most:
+            self._dropped = _fewest_bits(self._keys, self._most)
             self._keys, self._counts = _joined(self._keys, self._counts, self._dropped)
 
     def _become_floats(self) -> None:
@@ -166,6 +166,19 @@ def _joined(keys: Keys, counts: Keys, dropped: int) -> tuple[Keys, Keys]:
         return keys, counts
     starts = runs(keys >> dropped)[2]
     return keys[starts], np.add.reduceat(counts, starts)
+
+
+def _fewest_bits(keys: Keys, most: int) -> int:
+    """How many of the last bits must be dropped for no more than `most` groups to be left.
+
+    Neighbours become one where the highest bit in which they differ is dropped.
+    """
+    differ = (keys[1:] ^ keys[:-1]).view(np.uint64)
+    high = (differ >> np.uint64(32)).astype(np.float64)  # in halves, for a float64 would round all of it
+    low = (differ & np.uint64(0xFFFFFFFF)).astype(np.float64)
+    bits = np.where(high > 0, np.frexp(high)[1] + 32, np.frexp(low)[1])
+    groups = 1 + len(bits) - np.cumsum(np.bincount(bits, minlength=65))
+    return int(np.argmax(groups <= most))
 
 
 class Frequent:
