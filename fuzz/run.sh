@@ -8,8 +8,9 @@ seconds=${FUZZ_SECONDS:-20}
 seed=${FUZZ_SEED:-$(date +%s)}
 flags=(-std=c++20 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -Ikernel -Ifuzz -pthread)
 mkdir -p build/fuzz
-for target in scan resync packed values; do
-  sources=("fuzz/$target.cc" kernel/crc32c.cc kernel/frames.cc kernel/packed.cc kernel/values.cc)
+for target in scan resync packed values example; do
+  sources=("fuzz/$target.cc" kernel/crc32c.cc kernel/frames.cc kernel/packed.cc kernel/values.cc
+    kernel/example*.cc kernel/varints.cc)
   program=build/fuzz/$target
   left=$seconds
   if command -v clang++ >/dev/null &&
@@ -29,3 +30,5 @@ echo "gzip_read: against zlib, $seconds s, seed $seed"
 "${PYTHON:-python3}" fuzz/gzip_read.py --seconds "$seconds" --seed "$seed"
 echo "table: offset tables, $seconds s, seed $seed"
 "${PYTHON:-python3}" fuzz/table.py --seconds "$seconds" --seed "$seed"
+echo "example: against protobuf, $seconds s, seed $seed"
+"${PYTHON:-python3}" fuzz/example.py --seconds "$seconds" --seed "$seed"

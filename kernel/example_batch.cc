@@ -30,8 +30,8 @@ std::vector<std::size_t> cut(const Frames& payloads, std::size_t parts) {
 
 }  // namespace
 
-ExampleColumns::ExampleColumns(const Frames& payloads, const Asked& asked, unsigned threads) {
-  edges_ = cut(payloads, parts_for(payloads.buffer.size(), threads));
+ExampleColumns::ExampleColumns(const Frames& payloads, const Asked& asked, std::size_t parts) {
+  edges_ = cut(payloads, parts);
   const std::uint64_t most = asked.all ? kRows + payloads.buffer.size() : ~std::uint64_t{0};
   for (std::size_t i = 0; i + 1 < edges_.size(); ++i)
     parts_.push_back(std::make_unique<ExamplePart>(asked, payloads.buffer, edges_[i + 1] - edges_[i], most));
@@ -54,7 +54,7 @@ void ExampleColumns::find_flaw() {
   for (std::size_t i = 0; i < parts_.size() && flaw_.flaw == Flaw::kNone; ++i) {
     const ExamplePart& part = *parts_[i];
     flaw_ = part.flaw();
-    flaw_.record += edges_[i];
+    if (flaw_.flaw != Flaw::kNone) flaw_.record += edges_[i];
     for (const auto& column : part.columns()) {
       if (column->holds == Holds::kNothing) continue;
       const auto [at, fresh] = known.try_emplace(column->name, column->holds);

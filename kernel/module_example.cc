@@ -10,6 +10,7 @@
 
 #include "buffers.h"
 #include "example_batch.h"
+#include "threads.h"
 
 namespace croupier {
 namespace {
@@ -102,7 +103,7 @@ void parse_examples(ExampleColumns* self, nb::handle buffer, nb::handle bounds, 
   const Asked asked = as_asked(names, kinds, all, strict);
   if (threads == 0) throw nb::value_error("threads must be at least 1");
   const Gone gone;
-  new (self) ExampleColumns({in.bytes(), edges.numbers()}, asked, threads);
+  new (self) ExampleColumns({in.bytes(), edges.numbers()}, asked, parts_for(in.bytes().size(), threads));
 }
 
 nb::object flaw_of(const ExampleColumns& self) {

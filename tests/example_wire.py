@@ -23,7 +23,7 @@ def field(number, content, pad=0):
 
 
 class Maker:
-    """`odd`: how often, from 0 to 1, something is done in an unusual way; `wrong`: in one that is not right."""
+    """`odd`: how often, from 0 to 1, something is done in an unusual way; `wrong`: in a wrong one."""
 
     def __init__(self, rng, odd=0.0, wrong=0.0):
         self.rng, self.odd, self.wrong = rng, odd, wrong
