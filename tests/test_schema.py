@@ -185,6 +185,15 @@ def test_features_without_end(tmp_path, monkeypatch):
     assert len(croupier.statistics(path, ["1", "999"])) == 2
 
 
+def test_names_without_end(tmp_path):
+    path = write(tmp_path / "x.tfrecord", (encode({f"{i}" * 1_000_000: 1}) for i in range(9)))
+    with pytest.raises(ExampleError, match="very long names"):
+        croupier.infer_schema(path)
+    with pytest.raises(UsageError, match="name the columns"):
+        croupier.statistics(path)
+    assert len(croupier.statistics(path, ["1" * 1_000_000])) == 1
+
+
 def test_of_nothing(tmp_path):
     path = write(tmp_path / "x.tfrecord", [])
     assert (len(croupier.infer_schema(path)), croupier.infer_schema(path).parse_spec()) == (0, "{\n}")

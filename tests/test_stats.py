@@ -317,6 +317,14 @@ def test_some_columns_and_parts(records, path):
         croupier.statistics(path, ["labe"])
 
 
+def test_a_column_that_is_rare(tmp_path):
+    records = [{"a": number} | ({"rare": [1.5, 2]} if number == 20_000 else {}) for number in range(25_000)]
+    path = write(tmp_path / "x.tfrecord", records)
+    found = croupier.statistics(path, ["rare", "a"])
+    assert (found["rare"].present, found["rare"].missing, found["rare"].numbers.largest) == (1, 24_999, 2)
+    assert found["a"].present == 25_000
+
+
 def test_raw_tensors_are_numbers_where_a_schema_says_so(records, path):
     schema = croupier.infer_schema(path).replace("pixels", dtype=">f4", shape=[3])
     found = croupier.statistics(path, ["pixels"], schema=schema)["pixels"]

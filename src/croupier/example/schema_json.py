@@ -24,7 +24,7 @@ DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
 )
-MOST = 64 << 20
+MOST = 32 << 20
 """Bytes of a file that is read at all."""
 
 _KINDS = {kind.label: kind for kind in Kind}

@@ -23,6 +23,8 @@ from croupier.runtime import Progress, Runtime
 
 MOST_FEATURES = 20_000
 """That a dataset may have: beyond it, the names are data, and a schema of them would not end."""
+NAMES = 4 << 20
+"""Characters that all names together may have."""
 ROW = 16
 """Integers that a record may have of a feature that is a shape."""
 Source = Dataset | storage.PathLike | Iterable[storage.PathLike]
@@ -131,7 +133,7 @@ class _Found:
     """What is known from the records so far; parts come in their order."""
 
     def __init__(self) -> None:
-        self._records = 0
+        self._records = self._named = 0
         self._seen: dict[str, _Seen] = {}
 
     def add(self, part: tuple[int, dict[str, _Seen]], data: Dataset | None) -> None:
@@ -145,8 +147,10 @@ class _Found:
                     f"feature {name!r} is {more.kind.label} here, and {known.kind.label} in records before"
                 )
                 raise conflict(problem, data, more.first)
-            if len(self._seen) > MOST_FEATURES:
-                raise conflict(f"there are more than {MOST_FEATURES:,} different features", data, more.first)
+            self._named += len(name) if known is more else 0
+            if len(self._seen) > MOST_FEATURES or self._named > NAMES:
+                problem = f"there are more than {MOST_FEATURES:,} different features, or very long names"
+                raise conflict(problem, data, more.first)
             if known is not more:
                 known.merge(more)
         self._records += records

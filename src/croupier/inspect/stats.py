@@ -11,15 +11,20 @@ import numpy as np
 
 from croupier.dataset.features import stream_columns
 from croupier.errors import UsageError
+from croupier.example import decode_batch
 from croupier.example.columns import Column, Columns, Kind
 from croupier.example.schema import Schema
 from croupier.inspect import sketch
 from croupier.inspect.counting import Bytes, Numbers, Octets, Range
-from croupier.inspect.schema import Source, conflict, kinds_differ, open_source
+from croupier.inspect.schema import NAMES, Source, conflict, kinds_differ, open_source
 from croupier.runtime import Progress, Runtime
 
 MOST_FEATURES = 4096
 """That statistics are kept of, at once."""
+
+
+FIRST = 100
+"""Records that are looked through for names like one that is not there."""
 
 
 @dataclass
@@ -98,9 +103,13 @@ def statistics(
     found = _Found(len(columns) if columns is not None else 0)
     with Runtime(workers=workers, progress=progress, cancel=cancel) as runtime:
         runtime.phase("statistics", len(data), "records")
-        for part in runtime.map(found.look, stream_columns(data, runtime, schema, columns)):
+        parts = stream_columns(data, runtime, schema, columns, lacking=True)
+        for part in runtime.map(found.look, parts):
             found.add(part, lambda problem, record: conflict(problem, data, record))
-    return found.statistics()
+    result = found.statistics()
+    if strange := [name for name in columns or () if name not in result]:
+        decode_batch(data[:FIRST], schema, strange)  # says so, and which names are like it
+    return result
 
 
 @dataclass
@@ -172,7 +181,7 @@ class _Found:
                 raise refuse(kinds_differ(name, more.kind, known.kind), more.first)
             if known is not more:
                 known.merge(more)
-        if len(self._counted) > MOST_FEATURES:
+        if len(self._counted) > MOST_FEATURES or sum(map(len, self._counted)) > NAMES:
             raise UsageError(f"there are more than {MOST_FEATURES:,} features: name the columns you want")
         self._records += records
 
