@@ -90,14 +90,16 @@ def test_rooms_import_downwards_only():
     """Each room may use those on lower floors (ARCHITECTURE.md)."""
     floors = [
         {"errors", "_kernel"},
-        {"storage", "runtime"},
+        {"storage", "runtime", "batch"},
         {"frames"},
         {"codec", "example"},
         {"publish", "streams"},
-        {"table", "output"},
+        {"table"},
+        {"output"},
         {"writing"},
         {"dataset"},
-        {"inspect", "tables"},
+        {"inspect", "shuffling"},
+        {"tables"},
         {"cli"},
     ]
     floor = {room: number for number, rooms in enumerate(floors) for room in rooms}
@@ -105,7 +107,11 @@ def test_rooms_import_downwards_only():
         room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
         if room.startswith("__"):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):  # names that annotations alone need are not calls
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                node.body.clear()
+        for node in ast.walk(tree):
             modules = []
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("croupier"):
                 names = [alias.name for alias in node.names]

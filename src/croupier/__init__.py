@@ -11,8 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from croupier.batch import Batch
     from croupier.dataset import Dataset, Place, Shard, concat, index, open  # noqa: A004
-    from croupier.dataset.batch import Batch
     from croupier.errors import (
         CancelledError,
         CompressionError,
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from croupier.inspect.stats import Statistics, statistics
     from croupier.inspect.verify import FileReport, verify
     from croupier.runtime import Progress
+    from croupier.shuffling import plan, shuffle
+    from croupier.shuffling.planning import Plan
     from croupier.streams import read
     from croupier.tables.convert import Converted, convert_table
     from croupier.tables.export import Exported, export
@@ -50,7 +52,7 @@ __version__ = "0.1.0"
 # Imported at first use: numpy alone takes longer than `croupier --help` may.
 _HOMES = {
     "croupier.dataset": ("Dataset", "Place", "Shard", "concat", "index", "open"),
-    "croupier.dataset.batch": ("Batch",),
+    "croupier.batch": ("Batch",),
     "croupier.errors": (
         "CancelledError",
         "CompressionError",
@@ -78,6 +80,8 @@ _HOMES = {
     "croupier.inspect.stats": ("Statistics", "statistics"),
     "croupier.inspect.verify": ("FileReport", "verify"),
     "croupier.runtime": ("Progress",),
+    "croupier.shuffling": ("plan", "shuffle"),
+    "croupier.shuffling.planning": ("Plan",),
     "croupier.streams": ("read",),
     "croupier.tables.convert": ("Converted", "convert_table"),
     "croupier.tables.export": ("Exported", "export"),
@@ -105,6 +109,7 @@ __all__ = [
     "IntegrityError",
     "PayloadError",
     "Place",
+    "Plan",
     "Progress",
     "RecordTooLargeError",
     "RowError",
@@ -126,7 +131,9 @@ __all__ = [
     "infer_schema",
     "info",
     "open",
+    "plan",
     "read",
+    "shuffle",
     "statistics",
     "verify",
     "writer",

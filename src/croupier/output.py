@@ -24,12 +24,24 @@ from croupier.frames import OVERHEAD
 from croupier.publish import ShardSet
 from croupier.runtime import MIB, Ordered, Runtime
 from croupier.storage import AtomicFile
+from croupier.table.model import Kind
+from croupier.table.new import FileIndex, keep_new
 
 # A task for the threads is what fills a block, less an open group: at least 1 MiB, as smaller tasks scale
 # badly (two threads give 1.95x at eight records of 155 KB, 1.55x at one).
 BLOCK = MIB + 2 * deflate.GROUP
 
+SHARD_BYTES = 150_000_000
+"""What shards aim at, everywhere."""
+
 _Integers = np.ndarray[tuple[int], np.dtype[np.uint64]]
+_Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
+
+_KINDS = {
+    Compression.NONE: Kind.PLAIN,
+    Compression.GZIP: Kind.SEEKABLE,
+    Compression.ZLIB: Kind.ZLIB,
+}
 
 _SUFFIX = re.compile(r"(\.(tfrecords?|tfrec))?(\.(gz|zlib|zz))?$")
 _EXACT = re.compile(r"-\d{5,}-of-\d{5,}$")
@@ -61,11 +73,11 @@ class Proof(NamedTuple):
 class Shard:
     """One output file and the block that is being filled for it."""
 
-    __slots__ = ("block", "crc", "file", "position", "proof", "size", "stream", "under_way")
+    __slots__ = ("block", "crc", "file", "index", "position", "proof", "size", "stream", "under_way")
 
     def __init__(self, file: AtomicFile, stream: Any) -> None:
         self.file = file
-        self.block = bytearray(BLOCK)
+        self.block = bytearray()  # room comes with the first frame, and goes with the last
         self.position = 0
         """Where the next frame belongs: whole frames stand before it."""
         self.proof = Proof()
@@ -73,6 +85,7 @@ class Shard:
         self.size = 0
         self.stream = stream  # zlib's compressor
         self.under_way = 0
+        self.index = FileIndex()
 
 
 class _Work(NamedTuple):
@@ -86,10 +99,9 @@ class _Work(NamedTuple):
 
 
 class _Done(NamedTuple):
-    shard: Shard
+    work: _Work
     encoded: Encoded
     proof: Proof
-    block: bytearray
 
 
 class Output:
@@ -108,7 +120,7 @@ class Output:
         self._compression = _choose_compression(prefix_or_path, compression)
         self._level = deflate.check_level(level)
         self._gzip = SeekableGzip(self._level)
-        self.name, self.paths = _file_names(prefix_or_path, shards, self._compression)
+        self.name, self.paths = file_names(prefix_or_path, shards, self._compression)
         """The name that the receipt goes by, and the files that will appear."""
         self._overwrite, self._runtime = overwrite, runtime
         self._ordered: Ordered[_Done] = Ordered(runtime, budget=self._budget())
@@ -143,9 +155,27 @@ class Output:
         """Hand over what is ready; where that is not enough, the record gets a block of its size."""
         self._hand_over(shard, last=False)
         if len(shard.block) - shard.position < need:
-            larger = bytearray(shard.position + need)
+            larger = bytearray(max(BLOCK, shard.position + need))
             larger[: shard.position] = memoryview(shard.block)[: shard.position]
             shard.block = larger
+
+    def gather(self, shard: Shard, source: _Bytes, bounds: _Integers, order: _Integers) -> None:
+        """Add these frames of a buffer, in this order."""
+        done, edges = 0, np.empty(len(order) + 1, np.uint64)
+        while True:
+            room = memoryview(shard.block)[shard.position :]
+            count = _kernel.gather(source, bounds, order[done:], room, edges, self._runtime.workers)
+            shard.position += int(edges[count]) if count else 0
+            done += count
+            if done == len(order):
+                return
+            self._runtime.check()
+            first = order[done]
+            self.make_room(shard, int(bounds[first + np.uint64(1)] - bounds[first]))
+
+    def finish(self, shard: Shard) -> None:
+        """No frame follows in this shard: let go of its memory."""
+        self._hand_over(shard, last=True)
 
     def _hand_over(self, shard: Shard, *, last: bool) -> None:
         """Give the block's whole fragments to the codec, and begin a new block with what is left."""
@@ -159,9 +189,12 @@ class Output:
             return
         work = _Work(shard, shard.block, view, bounds[: frames + 1].copy(), edges)
         kept = view[edges[-1] :]
-        fits = len(kept) <= BLOCK
-        shard.block = self._free.pop() if self._free and fits else bytearray(max(BLOCK, len(kept)))
-        shard.block[: len(kept)] = kept
+        if last:
+            shard.block = bytearray()
+        else:
+            fits = len(kept) <= BLOCK
+            shard.block = self._free.pop() if self._free and fits else bytearray(max(BLOCK, len(kept)))
+            shard.block[: len(kept)] = kept
         shard.position = len(kept)
         if self._compression is Compression.NONE:
             self._store(self._encode(work))
@@ -182,13 +215,13 @@ class Output:
         if self._compression is Compression.GZIP:
             encoded = self._gzip.encode(view, edges)
         elif self._compression is Compression.ZLIB:
-            encoded = Encoded(shard.stream.compress(view), 0, len(view))
+            encoded = Encoded(shard.stream.compress(view), 0, len(view), [])
         else:
-            encoded = Encoded(view, 0, len(view))
-        return _Done(shard, encoded, Proof.of(totals), work.block)
+            encoded = Encoded(view, 0, len(view), [])
+        return _Done(work, encoded, Proof.of(totals))
 
     def _store(self, done: _Done) -> None:
-        shard = done.shard
+        shard, block = done.work.shard, done.work.block
         if not shard.size and self._compression is Compression.GZIP:
             shard.file.write(self._gzip.header)
         shard.file.write(done.encoded.data)
@@ -197,13 +230,18 @@ class Output:
         shard.size += done.encoded.size
         shard.proof = shard.proof.plus(done.proof)
         shard.under_way = max(0, shard.under_way - 1)
-        if len(done.block) == BLOCK:
-            self._free.append(done.block)
+        shard.index.add(done.work.bounds, done.work.edges, done.encoded.fragments)
+        if len(block) == BLOCK:
+            self._free.append(block)
 
-    def publish(self, came: Proof, job: dict[str, Any]) -> dict[str, Any]:
-        """Finish all files and let them appear, if what went out is what came in; gives the receipt."""
+    def publish(self, came: Proof, job: dict[str, Any], *, tables: bool) -> dict[str, Any]:
+        """Finish all files and let them appear, if what went out is what came in; gives the receipt.
+
+        Their offset tables can be kept as well; who writes one file after the other into a folder should not
+        ask for that, as a folder has one table, which is written anew each time.
+        """
         for shard in self.shards:
-            self._hand_over(shard, last=True)
+            self.finish(shard)
         for done in self._ordered.drain():
             self._store(done)
         for shard in self.shards:
@@ -216,6 +254,8 @@ class Output:
         receipt = self._receipt(came, job)
         if self._set is not None:
             self._set.publish(receipt)
+        if tables:
+            keep_new(self.paths, _KINDS[self._compression], [shard.index for shard in self.shards])
         return receipt
 
     def _receipt(self, came: Proof, job: dict[str, Any]) -> dict[str, Any]:
@@ -258,7 +298,7 @@ def _choose_compression(path: str, compression: str | None) -> Compression:
     return chosen
 
 
-def _file_names(path: str, shards: int, compression: Compression) -> tuple[str, list[str]]:
+def file_names(path: str, shards: int, compression: Compression) -> tuple[str, list[str]]:
     """The name of the output as a whole, and of each file."""
     if shards < 1:
         raise UsageError(f"shards must be at least 1, not {shards}")

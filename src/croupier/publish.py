@@ -79,6 +79,13 @@ class ShardSet:
             file.discard()
 
 
+def check_outputs(name: str, paths: Sequence[str], *, overwrite: bool) -> None:
+    """Refuse what `ShardSet` would refuse, before anything is done."""
+    folder = os.path.dirname(os.path.abspath(paths[0]))
+    if os.path.isdir(folder):
+        _refuse_existing(folder, name, paths, overwrite)
+
+
 def receipt_path(folder: str, name: str) -> str:
     """Where the receipt of an output is kept."""
     return os.path.join(folder, SIDE_FOLDER, f"{name}.receipt.json")

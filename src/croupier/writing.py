@@ -140,4 +140,4 @@ class Writer:
     def _finish(self) -> None:
         if self._broken:
             raise UsageError(f"{self.name}: an earlier write failed half-way; nothing was published")
-        self.receipt = self._output.publish(Proof.of(self._totals), {"job": "write"})
+        self.receipt = self._output.publish(Proof.of(self._totals), {"job": "write"}, tables=False)

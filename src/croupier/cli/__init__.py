@@ -18,6 +18,7 @@ from croupier.cli.export import export
 from croupier.cli.index import index
 from croupier.cli.info import info
 from croupier.cli.show import show
+from croupier.cli.shuffle import shuffle
 from croupier.cli.verify import verify
 from croupier.errors import CancelledError, CroupierError, DataError, IntegrityError
 
@@ -44,6 +45,7 @@ def croupier() -> None:
       croupier verify data/                     is every record whole?
       croupier info data/                       how many records, how large, in which files?
       croupier show train-00000.tfrecord.gz     what is in the first ones?
+      croupier shuffle data/ shuffled/train     all records in a new order, in new shards
       cat part* | croupier show -               the same, through a pipe
     """
 
@@ -53,6 +55,7 @@ croupier.add_command(export)
 croupier.add_command(index)
 croupier.add_command(info)
 croupier.add_command(show)
+croupier.add_command(shuffle)
 croupier.add_command(verify)
 
 

@@ -66,6 +66,8 @@ class Encoded(NamedTuple):
     """CRC-32 of the frames; only gzip computes it."""
     size: int
     """Bytes of the frames."""
+    fragments: list[int]
+    """Bytes of each fragment in `data`, where there are some."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class SeekableGzip:
             piece, check = _fragment(frames[begin:end], self.level)
             pieces.append(piece)
             crc = isal_zlib.crc32_combine(crc, check, end - begin)
-        return Encoded(b"".join(pieces), crc, edges[-1] - edges[0])
+        return Encoded(b"".join(pieces), crc, edges[-1] - edges[0], list(map(len, pieces)))
 
     def trailer(self, crc: int, size: int) -> bytes:
         """An empty last block, and the checksum and size of everything."""

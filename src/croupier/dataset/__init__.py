@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, SupportsIndex, get_args, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, get_args, overload
 
 import numpy as np
 
 from croupier import streams
-from croupier.dataset.batch import Batch
+from croupier.batch import Batch
 from croupier.dataset.files import Files
 from croupier.dataset.opener import Index, Opener, join_openers, make_tables
 from croupier.dataset.split import split_by_key, split_by_number
@@ -21,6 +22,10 @@ from croupier.runtime import MIB, Progress, Runtime
 from croupier.storage import STDIN, PathLike, expand
 from croupier.table.model import Kind
 from croupier.table.packed import Integers
+
+if TYPE_CHECKING:
+    from croupier.example.columns import Columns
+    from croupier.example.schema import Schema
 
 Numbers = Sequence[int] | Iterable[int] | Integers
 READ = 4 * MIB
@@ -120,6 +125,11 @@ class Dataset:
         return list(self._opener.paths)
 
     @property
+    def index(self) -> Index:
+        """What may be kept beside the files: see `open`."""
+        return self._opener.index
+
+    @property
     def shards(self) -> list[Shard]:
         """The files, with what is known of each."""
         table = self._files.table
@@ -179,14 +189,22 @@ class Dataset:
             for number in range(len(opener.paths)):  # for small records three times as fast as by number
                 yield from self._files.stream(number)
         else:
-            for batch in self._batches():
+            for batch in self.batches_in_order():
                 yield from batch.tolist()
 
     def _is_everything(self) -> bool:
         """Whether these are all records of the files, in their order."""
         return isinstance(self._order, range) and self._order == range(self._files.table.lengths.size)
 
-    def _batches(self) -> Iterator[Batch]:
+    def identity(self) -> str | None:
+        """A fingerprint of the files as they are; None for a part of them, or when damage is passed over."""
+        if not self._is_everything() or self._opener.on_corrupt != "fail":
+            return None
+        table = self._files.table
+        columns = (table.records, table.identity.size, table.identity.modified, table.identity.digest)
+        return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()
+
+    def batches_in_order(self) -> Iterator[Batch]:
         """All records in order, some megabytes at a time."""
         for begin in range(0, len(self), AHEAD):
             numbers = _numbers(self._order[begin : begin + AHEAD])
@@ -194,6 +212,34 @@ class Dataset:
             cuts = np.flatnonzero(np.diff(sizes // np.uint64(READ))) + 1
             for part in np.split(numbers, cuts):
                 yield self._files.read(part)
+
+    def columns(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        schema: Schema | None = None,
+        workers: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> Iterator[Columns]:
+        """The records' features, some megabytes of records at a time, decoded on all cores::
+
+            for part in data.columns(["label"]):
+                part["label"].array
+
+        See `croupier.example.decode_batch` for `schema` and `columns`.
+        """
+        from croupier.dataset.features import stream_columns
+
+        with Runtime(workers=workers, progress=progress, cancel=cancel) as runtime:
+            runtime.phase("decode", len(self), "records")
+            yield from stream_columns(self, runtime, schema, columns)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        """For pandas, polars, DuckDB and whoever else reads Arrow: some megabytes of records at a time."""
+        from croupier.example.arrow import dataset_stream
+
+        return dataset_stream(self, requested_schema)
 
     def _select(self, indices: Numbers) -> Integers:
         """Their numbers among all records of the files."""

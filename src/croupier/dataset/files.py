@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from croupier import _kernel, storage
-from croupier.dataset.batch import Batch, make_room
+from croupier.batch import Batch, make_room
 from croupier.dataset.compressed import Fragments, Streams
 from croupier.errors import HeaderError, PayloadError, StaleError, StorageError
 from croupier.frames import OnCorrupt

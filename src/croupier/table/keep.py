@@ -208,4 +208,4 @@ def _locked(place: str) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(fd)
+        storage.close(fd)

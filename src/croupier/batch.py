@@ -9,7 +9,8 @@ from typing import SupportsIndex
 import numpy as np
 
 from croupier import _kernel
-from croupier.table.packed import Octets
+
+Octets = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 LEAST, MOST, KEPT = 1 << 20, 1 << 29, 2
 """Rooms of this size are kept, so many of them: malloc keeps smaller ones, and nobody should keep larger."""

@@ -1,0 +1,72 @@
+"""The features of a dataset's records as columns, some megabytes at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from croupier.batch import Batch
+from croupier.errors import ExampleError, UsageError
+from croupier.example import decode_batch
+from croupier.example.columns import Column, Columns
+from croupier.example.schema import Schema
+from croupier.runtime import Runtime
+
+if TYPE_CHECKING:
+    from croupier.dataset import Dataset
+
+
+def stream_columns(
+    data: Dataset,
+    runtime: Runtime,
+    schema: Schema | None = None,
+    columns: Sequence[str] | None = None,
+    *,
+    lacking: bool = False,
+) -> Iterator[Columns]:
+    """Columns of all records in order: read here, decoded on the threads, a few batches ahead.
+
+    Without a schema, one of `columns` that no record of a batch has is an error, or with `lacking` left out
+    of that batch's columns.
+    """
+
+    def decode(work: tuple[int, Batch]) -> Columns:
+        first, batch = work
+        runtime.check()
+        try:
+            found = decode_batch(batch, schema, columns, threads=1)
+        except ExampleError as error:
+            raise _located(error, data, first) from None
+        except UsageError:
+            if not lacking:
+                raise
+            found = _those_there(batch, schema, columns or ())
+        runtime.advance(len(batch), len(batch))
+        return found
+
+    yield from runtime.map(decode, _numbered(data))
+
+
+def _those_there(batch: Batch, schema: Schema | None, columns: Sequence[str]) -> Columns:
+    """Of the columns those that some record has."""
+    found: dict[str, Column] = {}
+    for name in columns:
+        with contextlib.suppress(UsageError):
+            found |= decode_batch(batch, schema, [name], threads=1)
+    return Columns(found, len(batch))
+
+
+def _numbered(data: Dataset) -> Iterator[tuple[int, Batch]]:
+    """Each batch with the number of its first record."""
+    first = 0
+    for batch in data.batches_in_order():
+        yield first, batch
+        first += len(batch)
+
+
+def _located(error: ExampleError, data: Dataset, first: int) -> ExampleError:
+    """Say which file's record it is, where so far it was one of a batch."""
+    place = data.where(first + (error.record or 0))
+    error.path, error.record = place.path, place.record
+    return error
