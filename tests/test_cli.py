@@ -74,7 +74,7 @@ def test_show_reads_a_pipe(data):
         (["info", "DATA/*00004*"], 2, "no file matches"),
         (["info", "DATA/train@4"], 2, "4 of 4 shards are not there"),
         (["info", "-"], 2, "no records by number"),
-        (["verify"], 2, "Missing argument"),
+        (["verify"], 2, "name files, or an output by --receipt"),
         (["verify", "NONE"], 2, "no such file"),
         (["verify", "s3://bucket/x"], 2, "only local files"),
         (["verify", "FILE", "--workers", "0"], 2, "not in the range"),

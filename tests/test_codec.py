@@ -1295,10 +1295,4 @@ def test_show_gives_payloads_as_they_are(tmp_path, command):
         (number, TEN_EDGES[number], len(payload)) for number, payload in enumerate(TEN)
     ]
     assert command("show", path, "--record", 10).code == 2
-    assert io.StringIO(command("show", path).out).readline().split() == [
-        "record",
-        "byte",
-        "size",
-        "first",
-        "bytes",
-    ]
+    assert io.StringIO(command("show", path).out).readline().split()[:3] == ["record", "byte", "size"]

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, metavar="PATH...")
+@click.option("--receipt", metavar="PREFIX", help="Check an output against its receipt, too.")
 @click.option("--workers", type=click.IntRange(1), help="Threads; by default one for each core.")
 @click.option("--max-record-bytes", type=click.IntRange(1), help="Refuse longer records.  [default: 2 GiB]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each file.")
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 def verify(
     context: click.Context,
     paths: tuple[str, ...],
+    receipt: str | None,
     workers: int | None,
     max_record_bytes: int | None,
     as_json: bool,
@@ -40,16 +42,20 @@ def verify(
     \b
     Examples:
       croupier verify train-*.tfrecord.gz
+      croupier verify --receipt shuffled/train
       croupier verify data/ --json | jq 'select(.ok | not)'
       zcat broken.tfrecord.gz | croupier verify -
     """
     from croupier.frames import MAX_RECORD
     from croupier.inspect.verify import verify as check
 
+    if bool(paths) == (receipt is not None):
+        raise click.UsageError("name files, or an output by --receipt")
     reports = []
+    limit = max_record_bytes or MAX_RECORD
     with text.progress("verify") as progress:
         for report in check(
-            paths, workers=workers, max_record_bytes=max_record_bytes or MAX_RECORD, progress=progress
+            paths, receipt=receipt, workers=workers, max_record_bytes=limit, progress=progress
         ):
             reports.append(report)
             if progress is not None:
@@ -66,6 +72,9 @@ def _print(report: FileReport, as_json: bool, quiet: bool) -> None:
         click.echo(json.dumps(report.as_dict()))
         return
     if report.ok and not report.warnings and quiet:
+        return
+    if report.mismatch:
+        click.echo(f"MISMATCH  {report.path}: {report.mismatch}")
         return
     if report.unreadable:
         click.echo(f"UNREADABLE  {report.unreadable}")
@@ -92,6 +101,7 @@ def _print(report: FileReport, as_json: bool, quiet: bool) -> None:
 def _print_sum(reports: list[FileReport]) -> None:
     records = sum(report.records for report in reports)
     bad = sum(not report.ok for report in reports)
-    state = "all whole" if not bad else f"{bad:,} damaged or unreadable"
+    wrong = "not what was written" if any(report.mismatch for report in reports) else "damaged or unreadable"
+    state = "all whole" if not bad else f"{bad:,} {wrong}"
     where = text.count(len(reports), "file") if len(reports) != 1 else os.path.basename(reports[0].path)
     click.echo(f"{where}: {text.count(records, 'whole record')}, {state}")

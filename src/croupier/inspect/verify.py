@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from croupier import storage
+import numpy as np
+
+from croupier import _kernel, storage
 from croupier.codec import tensorflow
 from croupier.codec.detect import Compression
-from croupier.errors import CroupierError, DataError
-from croupier.frames import HEADER, MAX_RECORD, OVERHEAD, Damage
+from croupier.errors import CroupierError, DataError, UsageError
+from croupier.frames import HEADER, MAX_RECORD, Damage
+from croupier.inspect.receipt import Promise, read_receipt
+from croupier.output import Proof
 from croupier.runtime import Progress, Runtime
 from croupier.streams import OpenFile, open_file
 
@@ -32,17 +36,21 @@ class FileReport:
     """Whole records, their checksums right."""
     payload_bytes: int = 0
     file_bytes: int = 0
+    fingerprint: str = ""
+    """Of all whole records, in whatever order: equal for equal records."""
     damage: list[Damage] = field(default_factory=list)
     damaged_ranges: int = 0
     unreadable: str = ""
     """Why the file could not be read at all."""
     warnings: list[str] = field(default_factory=list)
     """What other readers would make of an undamaged file."""
+    mismatch: str = ""
+    """How it differs from what its receipt promises."""
 
     @property
     def ok(self) -> bool:
         """Whether everything was read and right."""
-        return not self.damaged_ranges and not self.unreadable
+        return not self.damaged_ranges and not self.unreadable and not self.mismatch
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -51,8 +59,9 @@ class FileReport:
 
 
 def verify(
-    paths: storage.PathLike | Iterable[storage.PathLike],
+    paths: storage.PathLike | Iterable[storage.PathLike] = (),
     *,
+    receipt: storage.PathLike | None = None,
     workers: int | None = None,
     max_record_bytes: int = MAX_RECORD,
     progress: Callable[[Progress], None] | None = None,
@@ -60,16 +69,28 @@ def verify(
 ) -> Iterator[FileReport]:
     """Check files, globs and folders, several files at a time; yields a report for each, in order.
 
-    Damage does not end the check of a file: the search goes on for whole records behind it.
+    Damage does not end the check of a file: the search goes on for whole records behind it. With a `receipt`
+    (its file, or the prefix of the output that it stands for) its files are checked, and whether they hold
+    the records that were written.
     """
-    files = list(dict.fromkeys(storage.expand(paths)))
-    return _verify(files, max_record_bytes, Runtime(workers=workers, progress=progress, cancel=cancel))
+    if receipt is not None and paths != ():
+        raise UsageError("give files or a receipt, not both: a receipt knows its files")
+    promised = read_receipt(receipt) if receipt is not None else {}
+    files = list(promised) or list(dict.fromkeys(storage.expand(paths)))
+    runtime = Runtime(workers=workers, progress=progress, cancel=cancel)
+    return _verify(files, promised, max_record_bytes, runtime)
 
 
-def _verify(files: list[str], limit: int, runtime: Runtime) -> Iterator[FileReport]:
+def _verify(
+    files: list[str], promised: dict[str, Promise], limit: int, runtime: Runtime
+) -> Iterator[FileReport]:
     with runtime:
         runtime.phase("verify", sum(map(_size, files)))
-        yield from runtime.map(lambda path: _check(path, limit, runtime), files)
+        for report in runtime.map(lambda path: _check(path, limit, runtime), files):
+            if report.ok and (promise := promised.get(report.path)):
+                found = Promise(report.records, report.payload_bytes, report.fingerprint)
+                report.mismatch = promise.differs(found)
+            yield report
 
 
 def _size(path: str) -> int:
@@ -104,13 +125,17 @@ def _note(report: FileReport, damage: Damage) -> None:
 
 def _read_all(opened: OpenFile, report: FileReport, runtime: Runtime) -> None:
     report.compression = opened.compression.value
-    consumed = 0
-    for block in opened.frames:
-        runtime.check()
-        report.records += len(block)
-        report.payload_bytes += int(block.bounds[-1] - block.bounds[0]) - OVERHEAD * len(block)
-        runtime.advance(opened.consumed - consumed, len(block))
-        consumed = opened.consumed
+    consumed, totals = 0, np.zeros(4, np.uint64)
+    try:
+        for block in opened.frames:
+            runtime.check()
+            _kernel.fingerprint(block.buffer, block.bounds, totals)
+            runtime.advance(opened.consumed - consumed, len(block))
+            consumed = opened.consumed
+    finally:
+        proof = Proof.of(totals).as_dict()
+        report.records, report.payload_bytes = proof["records"], proof["payload_bytes"]
+        report.fingerprint = proof["fingerprint"]
     runtime.advance(opened.consumed - consumed)
     report.file_bytes = opened.consumed
     if opened.inflater:
