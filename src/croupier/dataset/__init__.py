@@ -227,7 +227,8 @@ class Dataset:
             for part in data.columns(["label"]):
                 part["label"].array
 
-        See `croupier.example.decode_batch` for `schema` and `columns`.
+        See `croupier.example.decode_batch` for `schema` and `columns`. Without a schema, a part in which no
+        record has one of the columns lacks it.
         """
         from croupier.dataset.features import stream_columns
 

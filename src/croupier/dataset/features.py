@@ -17,18 +17,17 @@ if TYPE_CHECKING:
     from croupier.dataset import Dataset
 
 
+FIRST = 1000
+"""Records whose features are named when one that was asked for is nowhere."""
+
+
 def stream_columns(
-    data: Dataset,
-    runtime: Runtime,
-    schema: Schema | None = None,
-    columns: Sequence[str] | None = None,
-    *,
-    lacking: bool = False,
+    data: Dataset, runtime: Runtime, schema: Schema | None = None, columns: Sequence[str] | None = None
 ) -> Iterator[Columns]:
     """Columns of all records in order: read here, decoded on the threads, a few batches ahead.
 
-    Without a schema, one of `columns` that no record of a batch has is an error, or with `lacking` left out
-    of that batch's columns.
+    Without a schema, a batch in which no record has one of `columns` lacks it, as nothing tells its kind; in
+    the end, what no record has is an error.
     """
 
     def decode(work: tuple[int, Batch]) -> Columns:
@@ -39,13 +38,16 @@ def stream_columns(
         except ExampleError as error:
             raise _located(error, data, first) from None
         except UsageError:
-            if not lacking:
-                raise
             found = _those_there(batch, schema, columns or ())
         runtime.advance(len(batch), len(batch))
         return found
 
-    yield from runtime.map(decode, _numbered(data))
+    unseen = set(columns or ())
+    for found in runtime.map(decode, _numbered(data)):
+        unseen.difference_update(found)
+        yield found
+    if unseen and len(data):
+        decode_batch(data[:FIRST], schema, sorted(unseen))  # says so, and which names are like it
 
 
 def _those_there(batch: Batch, schema: Schema | None, columns: Sequence[str]) -> Columns:

@@ -11,7 +11,6 @@ import numpy as np
 
 from croupier.dataset.features import stream_columns
 from croupier.errors import UsageError
-from croupier.example import decode_batch
 from croupier.example.columns import Column, Columns, Kind
 from croupier.example.schema import Schema
 from croupier.inspect import sketch
@@ -21,10 +20,6 @@ from croupier.runtime import Progress, Runtime
 
 MOST_FEATURES = 4096
 """That statistics are kept of, at once."""
-
-
-FIRST = 100
-"""Records that are looked through for names like one that is not there."""
 
 
 @dataclass
@@ -103,13 +98,10 @@ def statistics(
     found = _Found(len(columns) if columns is not None else 0)
     with Runtime(workers=workers, progress=progress, cancel=cancel) as runtime:
         runtime.phase("statistics", len(data), "records")
-        parts = stream_columns(data, runtime, schema, columns, lacking=True)
+        parts = stream_columns(data, runtime, schema, columns)
         for part in runtime.map(found.look, parts):
             found.add(part, lambda problem, record: conflict(problem, data, record))
-    result = found.statistics()
-    if strange := [name for name in columns or () if name not in result]:
-        decode_batch(data[:FIRST], schema, strange)  # says so, and which names are like it
-    return result
+    return found.statistics()
 
 
 @dataclass
