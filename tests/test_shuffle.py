@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import croupier
+from croupier import output
 from croupier.shuffling import merging, planning, run
 from dataset_help import framed
 
@@ -67,6 +68,7 @@ def little_memory(monkeypatch):
 
     def limit(size):
         monkeypatch.setattr(planning, "_run_bytes", lambda runtime: size)
+        monkeypatch.setattr(output, "DIRECT_FROM", 100_000)
 
     return limit
 

@@ -31,6 +31,9 @@ from croupier.table.new import FileIndex, keep_new
 # badly (two threads give 1.95x at eight records of 155 KB, 1.55x at one).
 BLOCK = MIB + 2 * deflate.GROUP
 
+DIRECT_FROM = 1 << 30
+"""Bytes that are too many for the page cache to be of use to who reads them next."""
+
 SHARD_BYTES = 150_000_000
 """What shards aim at, everywhere."""
 
@@ -127,10 +130,15 @@ class Output:
         self._free: list[bytearray] = []
         self._set: ShardSet | None = None
         self._began = 0.0
+        self._direct = False
         self.shards: list[Shard] = []
 
-    def open(self) -> None:
-        """Begin the files, under temporary names; everything that can be refused is refused here."""
+    def open(self, expected: int = 0) -> None:
+        """Begin the files, under temporary names; everything that can be refused is refused here.
+
+        Where many plain bytes are `expected`, one file after the other, they are written past the page cache.
+        """
+        self._direct = expected >= DIRECT_FROM and self._compression is Compression.NONE
         self._began = time.monotonic()
         self._set = ShardSet(self.name, self.paths, overwrite=self._overwrite)
         try:
@@ -176,6 +184,7 @@ class Output:
     def finish(self, shard: Shard) -> None:
         """No frame follows in this shard: let go of its memory."""
         self._hand_over(shard, last=True)
+        shard.file.end_direct()
 
     def _hand_over(self, shard: Shard, *, last: bool) -> None:
         """Give the block's whole fragments to the codec, and begin a new block with what is left."""
@@ -222,6 +231,8 @@ class Output:
 
     def _store(self, done: _Done) -> None:
         shard, block = done.work.shard, done.work.block
+        if not shard.size and self._direct:
+            shard.file.write_direct()
         if not shard.size and self._compression is Compression.GZIP:
             shard.file.write(self._gzip.header)
         shard.file.write(done.encoded.data)

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from croupier.direct import Direct
 from croupier.errors import CroupierError, InputNotFoundError, StorageError, UsageError
 
 SIDE_FOLDER = ".croupier"
@@ -198,6 +199,7 @@ class AtomicFile:
         self.folder, self.name = os.path.split(os.path.abspath(self.path))
         self.written = 0
         self._fd = -1
+        self._direct: Direct | None = None
         self.temporary = ""
         try:
             self._create()
@@ -224,13 +226,29 @@ class AtomicFile:
         with reporting("write", self.path, self):
             for piece in pieces:
                 rest = memoryview(piece).cast("B")
+                if self._direct is not None:
+                    self._direct.write(rest)
+                    self.written += len(rest)
+                    continue
                 while rest:
                     count = os.write(self._fd, rest)
                     self.written += count
                     rest = rest[count:]
 
+    def write_direct(self) -> None:
+        """Write past the page cache from here on."""
+        self._direct = Direct(self._fd)
+
+    def end_direct(self) -> None:
+        """Write what is left, and give the memory for it back."""
+        if self._direct is not None:
+            with reporting("write", self.path, self):
+                self._direct.finish()
+            self._direct = None
+
     def seal(self) -> None:
         """Flush to the device: the content is complete. The file stays open, for its lock."""
+        self.end_direct()
         with reporting("flush", self.path, self):
             os.fsync(self._fd)
 

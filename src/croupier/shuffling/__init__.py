@@ -121,7 +121,7 @@ class _Job:
         with ExitStack() as stack:
             reading = Reading(self._plan.inputs, self._runtime, on_corrupt, limit, on_damage)
             stack.callback(self._output.close)
-            self._output.open()
+            self._output.open(self._plan.output_bytes)
             ordered = self._ordered(reading, stack)
             first = next(
                 ordered, None

@@ -17,6 +17,7 @@ import numpy as np
 from isal import isal_zlib
 
 from croupier import _kernel, storage
+from croupier.direct import Direct
 from croupier.errors import IntegrityError
 from croupier.runtime import Runtime
 from croupier.shuffling.run import Order, Sorted
@@ -83,13 +84,13 @@ class Spill:
 
     def write(self, run: Sorted, runtime: Runtime) -> None:
         """All of a run."""
-        for stored, line in runtime.map(lambda frames: self._encode(run, frames), self._spans(run)):
-            with storage.reporting("write", self._path):
-                while stored:
-                    written = os.pwrite(self._fd, stored, self.stored)
-                    self.stored += written
-                    stored = stored[written:]
-            self.lines.append(line._replace(offset=self.stored - line.stored))
+        with storage.reporting("write", self._path):
+            direct = Direct(self._fd)
+            for stored, line in runtime.map(lambda frames: self._encode(run, frames), self._spans(run)):
+                direct.write(stored)
+                self.lines.append(line._replace(offset=self.stored))
+                self.stored += line.stored
+            direct.finish()
 
     def _spans(self, run: Sorted) -> Iterator[Order]:
         """The frames of each block."""
