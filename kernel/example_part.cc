@@ -6,17 +6,6 @@
 namespace croupier {
 namespace {
 
-std::uint64_t hash_of(Bytes name) {
-  constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
-  std::uint64_t hash = name.size() * kOdd;
-  std::size_t i = 0;
-  for (; i + 8 <= name.size(); i += 8) hash = (hash ^ (hash >> 29) ^ load64(name.data() + i)) * kOdd;
-  std::uint64_t rest = 0;
-  for (; i < name.size(); ++i) rest = rest << 8 | name[i];
-  hash = (hash ^ (hash >> 29) ^ rest) * kOdd;
-  return hash ^ (hash >> 32);
-}
-
 // Where a name stands; one that is not there is empty.
 std::uint64_t offset(Bytes name, Bytes payload) {
   return name.empty() ? 0 : static_cast<std::uint64_t>(name.data() - payload.data());
@@ -55,12 +44,40 @@ ExamplePart::ExamplePart(const Asked& asked, Bytes source, std::size_t records, 
   }
 }
 
-PartColumn* ExamplePart::find(Bytes name) const {
+// All bytes count; those of the last word may be counted twice.
+std::uint64_t ExamplePart::hash_of(Bytes name) {
+  constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
+  const Byte* const at = name.data();
+  const std::size_t size = name.size();
+  std::uint64_t hash = size * kOdd, rest = 0;
+  if (size >= 8) {
+    for (std::size_t i = 0; i + 8 < size; i += 8) hash = ((hash ^ load64(at + i)) * kOdd) ^ (hash >> 32);
+    rest = load64(at + size - 8);
+  } else if (size >= 4) {
+    rest = std::uint64_t{load32(at)} << 32 | load32(at + size - 4);
+  } else if (size > 0) {
+    rest = static_cast<std::uint64_t>(at[0] | at[size / 2] << 8 | at[size - 1] << 16);
+  }
+  hash = (hash ^ rest) * kOdd;
+  return hash ^ (hash >> 32);
+}
+
+template <class Is>
+PartColumn* ExamplePart::look_up(Bytes name, const Is& is) const {
   if (slots_.empty()) return nullptr;
   for (std::size_t at = hash_of(name);; ++at) {
     PartColumn* const column = slots_[at & (slots_.size() - 1)];
-    if (!column || column->is_called(name)) return column;
+    if (!column || is(*column)) return column;
   }
+}
+
+PartColumn* ExamplePart::find(Bytes name) const {
+  return look_up(name, [&](const PartColumn& column) { return column.is_called(name); });
+}
+
+PartColumn* ExamplePart::find_key(const Byte* at, std::size_t size) const {
+  const Bytes name{at + 2, size};
+  return look_up(name, [&](const PartColumn& column) { return column.words ? column.is_key(at) : column.is_called(name); });
 }
 
 PartColumn* ExamplePart::add(Bytes name, Holds holds) {
@@ -78,7 +95,7 @@ PartColumn* ExamplePart::add(Bytes name, Holds holds) {
   const std::size_t few = std::min<std::size_t>(records_ - record_, 512);
   column->values.room(few * 8);
   if (holds == Holds::kBytes) column->items.room(few);
-  if (columns_.size() * 2 > slots_.size()) widen();
+  if (columns_.size() * 8 > slots_.size()) widen();  // sparse, so that the first slot is mostly the right one
   std::size_t at = hash_of(name);
   while (slots_[at & (slots_.size() - 1)]) ++at;
   slots_[at & (slots_.size() - 1)] = column;

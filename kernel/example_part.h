@@ -137,6 +137,11 @@ class ExamplePart {
   void mark_missing();
 
   PartColumn* find(Bytes name) const;
+  // By its field on the wire, of which so much may be read as `is_key` wants.
+  PartColumn* find_key(const Byte* at, std::size_t size) const;
+  template <class Is>
+  PartColumn* look_up(Bytes name, const Is& is) const;
+  static std::uint64_t hash_of(Bytes name);
   PartColumn* add(Bytes name, Holds holds);
   void widen();
 

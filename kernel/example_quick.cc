@@ -93,7 +93,7 @@ const Byte* ExamplePart::quick_entry(PartColumn*& before, const Byte* at, const 
   const std::uint64_t value_size = size - name_size - 4;
   PartColumn* column = before->next;
   if (!column->is_key(at + 2)) {
-    column = find({at + 4, name_size});
+    column = find_key(at + 2, name_size);
     if (!column) return !all_ && !strict_ && value[0] == kSecond && value[1] == value_size ? stop : nullptr;
   }
   const std::uint64_t found = load64(value) & 0xffffffffffff;
@@ -150,7 +150,7 @@ bool ExamplePart::quick_numbers(PartColumn& column, const Byte* at, const Byte* 
   }
   std::size_t count;
   if (size >= kLarge) {
-    count = varints_.count({at, size});
+    count = varints_.count(at, end, limit_);
     if (count == kNoVarints) return false;
     defer(column, at, size, count * 8);
   } else {

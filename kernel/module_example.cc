@@ -102,8 +102,9 @@ void parse_examples(ExampleColumns* self, nb::handle buffer, nb::handle bounds, 
   const Integers edges(bounds, "bounds", false, 1);
   const Asked asked = as_asked(names, kinds, all, strict);
   if (threads == 0) throw nb::value_error("threads must be at least 1");
+  const std::uint64_t work = std::min<std::uint64_t>(in.bytes().size() * 4, edges.slots().size() << 14);
   const Gone gone;
-  new (self) ExampleColumns({in.bytes(), edges.numbers()}, asked, parts_for(in.bytes().size(), threads));
+  new (self) ExampleColumns({in.bytes(), edges.numbers()}, asked, parts_for(work, threads));
 }
 
 nb::object flaw_of(const ExampleColumns& self) {

@@ -23,7 +23,7 @@ struct Varints {
   // are, or kNoVarints where there are more, or one is cut or has more than ten bytes.
   std::size_t (*unpack)(const Byte* at, const Byte* end, const Byte* limit, Slots room);
   // How many there are, or kNoVarints.
-  std::size_t (*count)(Bytes bytes);
+  std::size_t (*count)(const Byte* at, const Byte* end, const Byte* limit);
 };
 extern const Varints kPortableVarints;
 const Varints& varints();

@@ -12,18 +12,19 @@ import numpy as np
 
 from croupier import _kernel
 from croupier.errors import ExampleError, UsageError
-from croupier.example.columns import Column, Columns, Int64s, Kind
+from croupier.example.columns import Columns, Int64s, Kind
 from croupier.example.conform import conform, departure
 from croupier.example.decode import PROBLEMS, decode
 from croupier.example.schema import Feature, Schema
 from croupier.runtime import usable_cpus
 
-SHOWN = 8
-"""Names that an error lists."""
+OCTET, INT, FLOAT = np.dtype(np.uint8), np.dtype(np.int64), np.dtype(np.float32)
 KINDS = (None, *sorted(Kind))
 """By their numbers, as the kernel gives them."""
-SEARCHED = 1000
-"""Records that are looked through for names like one that was not found."""
+ONE_CORE = 1 << 20
+"""Bytes that are parsed sooner than the system has said how many cores there are, and started a thread."""
+SEARCHED, SHOWN = 1000, 8
+"""Records that are looked through for names like one that was not found, and how many are listed."""
 
 
 def decode_batch(
@@ -31,6 +32,7 @@ def decode_batch(
     schema: Schema | None = None,
     columns: Iterable[str] | None = None,
     *,
+    lacking: bool = False,
     threads: int | None = None,
 ) -> Columns:
     """The features of many Examples as columns::
@@ -41,6 +43,7 @@ def decode_batch(
     `batch` is a croupier.Batch, or any sequence of payloads. `columns` are the names that are wanted: others
     are passed over without a look at their values. Without it come all that the schema has, or without a
     schema all that occur, in the order of their names' bytes. A departure from the schema is an ExampleError.
+    A column that no record has is an error where no schema says what it would hold; `lacking` leaves it out.
     """
     buffer, bounds = _payloads(batch)
     wanted = None if columns is None else list(dict.fromkeys(columns))
@@ -53,14 +56,17 @@ def decode_batch(
         bytes(features[name].kind if name in features else 0 for name in names),
         schema is None and wanted is None,
         schema is not None and wanted is None,
-        threads or usable_cpus(),
+        threads or (usable_cpus() if bounds[-1] > ONE_CORE else 1),
     )
     if parsed.flaw is not None:
         raise _located(*parsed.flaw)
-    found = _columns(parsed, buffer, len(bounds) - 1, features, batch)
-    if features:
-        found = _conforming(found, features)
-    return Columns(found, len(bounds) - 1)
+    records = len(bounds) - 1
+    found = Columns(_columns(parsed, buffer, records), records)
+    if records and not lacking:
+        for name in names:
+            if name not in found:
+                raise _unknown(name, batch)
+    return _conforming(found, features) if features else found
 
 
 def _payloads(batch: Sequence[Any]) -> tuple[Any, _kernel.U64]:
@@ -83,63 +89,52 @@ def _features(schema: Schema | None, wanted: list[str] | None) -> dict[str, Feat
     return {name: schema[name] for name in (schema if wanted is None else wanted)}
 
 
-def _columns(
-    parsed: _kernel.ExampleColumns,
-    buffer: Any,
-    records: int,
-    features: dict[str, Feature],
-    batch: Sequence[Any],
-) -> dict[str, Column]:
-    """The arrays, which the kernel fills; columns whose records all have the same length share their rows."""
-    found: dict[str, Column] = {}
+def _columns(parsed: _kernel.ExampleColumns, buffer: Any, records: int) -> dict[str, tuple[Any, ...]]:
+    """What columns are made of: arrays, which the kernel fills. Rows of equal lengths are shared."""
+    found: dict[str, tuple[Any, ...]] = {}
     arrays: list[Any] = []
     shared: dict[int, Int64s] = {}
+    numbers = np.arange(records + 1)
     empty = np.empty
     for name, number, count, size, missing, ragged, each in parsed.columns:
-        kind = KINDS[number] or (features[name].kind if name in features else None)
+        kind = KINDS[number]
         if kind is None:
-            if records:
-                raise _unknown(name, batch)
-            arrays.append((empty(0, np.int64), None, None, None))
+            arrays.append((empty(0, INT), None, None, None))
             continue
         items = present = None
         if ragged:
-            rows = empty(records + 1, np.int64)
+            rows = empty(records + 1, INT)
         elif each in shared:
             rows = shared[each]
         else:
-            rows = shared[each] = (
-                np.arange(0, each * records + 1, each) if each else np.zeros(records + 1, np.int64)
-            )
+            rows = shared[each] = numbers * each
             rows.flags.writeable = False
         if missing:
             present = empty(records, np.bool_)
         if kind is Kind.BYTES:
-            values, items = empty(size, np.uint8), empty(count + 1, np.int64)
+            values, items = empty(size, OCTET), empty(count + 1, INT)
         else:
-            values = empty(count, np.int64 if kind is Kind.INT64 else np.float32)
+            values = empty(count, INT if kind is Kind.INT64 else FLOAT)
         arrays.append((values, rows if ragged else None, items, present))
-        found[name] = Column.of(name, kind, values, rows, items, present)
+        found[name] = name, kind, values, rows, items, present
     parsed.fill(buffer, arrays)
     return found
 
 
-def _conforming(found: dict[str, Column], features: dict[str, Feature]) -> dict[str, Column]:
+def _conforming(columns: Columns, features: dict[str, Feature]) -> Columns:
     """As the schema wants them; ExampleError for the first record that is not."""
-    found = {name: conform(column, features[name]) for name, column in found.items()}
+    found = {name: conform(column, features[name]) for name, column in columns.items()}
     departures = [departure(column, features[name]) for name, column in found.items()]
     if wrong := [one for one in departures if one is not None]:
         record, problem = min(wrong)
         raise ExampleError(problem, record=record)
-    return found
+    return Columns(found, columns.records)
 
 
 def _located(flaw: int, record: int, offset: int, name: bytes, expected: int, found: int) -> ExampleError:
     shown = name.decode(errors="replace")
     if flaw == _kernel.FLAW_MANY:
-        return ExampleError(
-            "too many different names of features: say which columns are wanted", record=record
-        )
+        return ExampleError("too many different names of features: say which columns are wanted")
     if flaw == _kernel.FLAW_HOLDS:
         problem = f"feature {shown!r} holds {Kind(found).label}, and not {Kind(expected).label}"
     elif flaw == _kernel.FLAW_UNASKED:

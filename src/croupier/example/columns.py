@@ -52,13 +52,6 @@ class Column:
     shape: tuple[int, ...] | None = None
     """Of one record, when a schema gives it."""
 
-    @classmethod
-    def of(cls, name: str, kind: Kind, values: Any, rows: Int64s, items: Any, present: Any) -> Column:
-        """As the constructor, in a quarter of its time: a batch has many columns."""
-        column = cls.__new__(cls)
-        column.__dict__.update(name=name, kind=kind, values=values, rows=rows, items=items, present=present)
-        return column
-
     def __len__(self) -> int:
         return len(self.rows) - 1
 
@@ -157,13 +150,16 @@ class Column:
 class Columns(Mapping[str, Column]):
     """Columns of the same records, by name."""
 
-    def __init__(self, columns: Mapping[str, Column], records: int) -> None:
-        self._columns = dict(columns)
+    def __init__(self, columns: Mapping[str, Column | tuple[Any, ...]], records: int) -> None:
+        self._columns = dict(columns)  # tuples become columns when they are asked for: a batch may have many
         self.records = records
         """How many records; there may be no columns."""
 
     def __getitem__(self, name: str) -> Column:
-        return self._columns[name]
+        column = self._columns[name]
+        if isinstance(column, tuple):
+            column = self._columns[name] = Column(*column)
+        return column
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from croupier import _kernel
+from croupier.batch import Batch, make_room
 from croupier.errors import UsageError
 from croupier.example.columns import Column, Columns, Kind
 from croupier.example.encode import Plain, of_array, of_items, plain
 from croupier.runtime import usable_cpus
-
-if TYPE_CHECKING:
-    from croupier.dataset.batch import Batch
 
 
 def encode_batch(
@@ -29,8 +27,6 @@ def encode_batch(
     An array has a row for each record; in a list stands what `encode` takes for each record, or None where it
     lacks the feature (an empty list is there, and empty). Columns as `decode_batch` gives them come back so.
     """
-    from croupier.dataset.batch import Batch
-
     made = [
         as_column(name, column) for name, column in sorted(columns.items(), key=lambda item: item[0].encode())
     ]
@@ -43,7 +39,7 @@ def encode_batch(
     threads = threads or usable_cpus()
     try:
         _kernel.batch_sizes(arrays, offsets, threads)
-        buffer = np.empty(int(offsets[-1]), np.uint8)
+        buffer = make_room(int(offsets[-1]))
         _kernel.write_batch(arrays, offsets, buffer, threads)
     except ValueError as error:
         raise UsageError(str(error)) from None
