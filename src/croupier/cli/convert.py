@@ -60,7 +60,7 @@ def convert(
       croupier convert people.csv out/people --types zip=string,age=int64
       croupier convert rows.jsonl.gz rows.tfrecord --columns id,text
     """
-    from croupier.tables.convert import SHARD, convert_table
+    from croupier.tables.convert import convert_table
 
     if shards and shard_size:
         raise click.UsageError("--shards and --shard-size exclude each other")
@@ -69,7 +69,7 @@ def convert(
             tables,
             prefix,
             shards=shards,
-            shard_size=shard_size or SHARD,
+            shard_size=shard_size,
             compression=compression,
             level=level,
             format=kind,

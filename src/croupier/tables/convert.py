@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from croupier import storage
+from croupier.batch import Batch
 from croupier.codec.deflate import SUFFIXES, check_level, zlib_stream
 from croupier.codec.detect import Compression
-from croupier.dataset.batch import Batch
 from croupier.errors import RowError, UsageError
 from croupier.example import encode_batch
 from croupier.example.columns import Kind
@@ -30,6 +30,7 @@ from croupier.tables.sources import (
     format_of,
     in_memory,
     parquet,
+    reading,
 )
 from croupier.tables.text_csv import CsvTable
 from croupier.tables.text_json import JsonTable
@@ -64,7 +65,7 @@ def convert_table(
     prefix: PathLike,
     *,
     shards: int | None = None,
-    shard_size: int = SHARD,
+    shard_size: int | None = None,
     compression: str | None = None,
     level: int | None = None,
     format: str | None = None,  # noqa: A002
@@ -88,11 +89,16 @@ def convert_table(
     is missing. `types` asks for others: {"zip": "string", "score": "float32"}.
     Whole numbers never change: where float32 would change one, RowError says so, unless `types` asks for
     float32. Fractions are rounded, unless it is `strict`.
-    By default there are as many shards as are needed for each to have about `shard_size` bytes.
+    By default a file's name gets one shard, and a prefix as many as make about 150 MB each, or `shard_size`.
     """
     if os.path.splitext(os.fspath(prefix))[1].lower() in sinks.SUFFIXES:
         raise UsageError(f"{os.fspath(prefix)}: is a table's name; what comes last is what shall be written")
+    if shard_size is not None and shard_size < 1:
+        raise UsageError(f"shard_size must be at least 1 byte, not {shard_size}")
     asked = _asked(types or {})
+    alone = writer(prefix, 1, compression, level).paths  # which refuses what cannot be
+    if shards is None and shard_size is None and alone == [os.fspath(prefix)]:
+        shards = 1
     with Runtime(workers=workers, progress=progress, cancel=cancel) as runtime:
         sources = _sources(tables, format, delimiter)
         runtime.phase("survey", sum(source.bytes for source in sources))
@@ -100,7 +106,7 @@ def convert_table(
             source.survey(columns, asked, runtime)
         job = _Job(sources, asked, strict)
         if shards is None:
-            shards = job.shards(os.fspath(prefix), shard_size, compression, level, runtime)
+            shards = job.shards(alone[0], shard_size or SHARD, compression, level, runtime)
         runtime.phase("convert", job.rows, "records")
         with writer(prefix, shards, compression, level, overwrite=overwrite, workers=workers) as out:
             for batch in job.batches(job.parts(), runtime):
@@ -174,7 +180,7 @@ class _Job:
     def batches(self, parts: Iterable[tuple[Source, Part]], runtime: Runtime) -> Iterator[Batch]:
         """Their rows as records, in order."""
         done = dict.fromkeys((source.path for source in self._sources), 0)
-        budget = min(4 * runtime.workers * PART, runtime.memory // 4)
+        budget = min(2 * runtime.workers * PART, runtime.memory // 8)
         ordered: Ordered[tuple[Source, Batch | RowError]] = Ordered(runtime, budget)
 
         def results() -> Iterator[tuple[Source, Batch | RowError]]:
@@ -193,7 +199,8 @@ class _Job:
         """On a thread."""
         kinds = {name: kind for name, kind in self.kinds.items() if kind is not None}
         try:
-            columns = columns_of(part.read(), kinds, rounded=self._rounded, strict=self._strict)
+            with reading(""):
+                columns = columns_of(part.read(), kinds, rounded=self._rounded, strict=self._strict)
         except (
             RowError
         ) as error:  # only when those before it are through is known which row of the table it is
@@ -201,18 +208,16 @@ class _Job:
         return source, encode_batch(columns, threads=1)
 
     def shards(
-        self, prefix: str, size: int, compression: str | None, level: int | None, runtime: Runtime
+        self, path: str, size: int, compression: str | None, level: int | None, runtime: Runtime
     ) -> int:
         """How many shards of this size there will be, as far as the first rows of some tables tell."""
-        if size < 1:
-            raise UsageError(f"shard_size must be at least 1 byte, not {size}")
         if not self.rows:
             return 1
         sources = self._sources[:: -(-len(self._sources) // SAMPLE)]
         each = -(-SAMPLE // len(sources))
         sample = [(source, part) for source in sources for part in islice(source.parts(), each)]
         records = raw = packed = 0
-        named = SUFFIXES.get(os.path.splitext(prefix)[1].lower(), Compression.NONE).value
+        named = SUFFIXES.get(os.path.splitext(path)[1].lower(), Compression.NONE).value
         codec = None if (compression or named) == "none" else zlib_stream(check_level(level))
         for batch in self.batches(sample, runtime):
             records += len(batch)

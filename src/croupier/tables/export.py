@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from croupier import storage
-from croupier.dataset import Dataset
+from croupier.dataset import READ, Dataset
 from croupier.dataset.features import stream_columns
 from croupier.errors import IntegrityError, UsageError
-from croupier.example.arrow import arrow_schema, located, record_batch
+from croupier.example.arrow import RecordBatch, arrow_schema, located, record_batch
 from croupier.example.schema import Schema
 from croupier.inspect.schema import infer_schema, open_source
 from croupier.runtime import Ordered, Progress, Runtime, Task
@@ -86,10 +86,10 @@ def export(
     return Exported(output.path, kind, records, output.written, described)
 
 
-def _write_all(sink: Sink, batches: Iterator[object], runtime: Runtime) -> int:
+def _write_all(sink: Sink, batches: Iterator[RecordBatch], runtime: Runtime) -> int:
     """Pieces are made on the threads, and written on one while the next are read here."""
     records = 0
-    ordered: Ordered[object] = Ordered(runtime, budget=2 * runtime.workers)
+    ordered: Ordered[object] = Ordered(runtime, min(2 * runtime.workers * READ, runtime.memory // 16))
     writing: Task[None] | None = None
 
     def write(piece: object) -> Task[None]:
@@ -98,8 +98,8 @@ def _write_all(sink: Sink, batches: Iterator[object], runtime: Runtime) -> int:
         return runtime.submit(sink.write, piece)
 
     for batch in batches:
-        records += batch.num_rows  # type: ignore[attr-defined]  # pyarrow has no types
-        for piece in ordered.put(1, sink.prepare, batch):
+        records += batch.num_rows
+        for piece in ordered.put(batch.nbytes, sink.prepare, batch):
             writing = write(piece)
     for piece in ordered.drain():
         writing = write(piece)

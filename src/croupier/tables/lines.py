@@ -22,10 +22,11 @@ _ODD, _ODD_TEXT = 0x15AE43FD, ("7.038531e-26", "7.0385307e-26")
 
 def json_lines(batch: RecordBatch) -> bytes:
     """An object for each row; what is null is left out. Bytes that need not be text are {"b64": "..."}."""
-    members = []
+    members: list[Any] = []
     for field, array in zip(batch.schema, batch.columns, strict=True):
         name = json.dumps(field.name, ensure_ascii=False)
-        members.append(_joined([f",{name}:", _json(array)]).fill_null(""))
+        member = [f",{name}:", *_json(array)]
+        members += [_joined(member).fill_null("")] if array.null_count else member
     # Lines begin with a comma too many, and are nowhere else like this. (pyarrow has a join that skips nulls,
     # but it skips rows as well that have nothing else.)
     lines = _text(_joined(["\n{", *members, "}"])).replace(b"\n{,", b"\n{")
@@ -56,6 +57,8 @@ def _text(rows: Array) -> bytes:
 def _joined(parts: list[Any], separator: str = "") -> Array:
     """Put together row by row: null as soon as one is."""
     pa, compute = pyarrow(), pyarrow("compute")
+    if len(parts) == 1:
+        return parts[0]
     strings = [pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in parts]
     return compute.binary_join_element_wise(*strings, pa.scalar(separator, pa.large_string()))
 
@@ -81,23 +84,23 @@ def _quoted(strings: Array) -> Array:
     return compute.if_else(special, _joined(['"', doubled, '"']), strings)
 
 
-def _json(array: Array) -> Array:
-    """Each value as JSON; null stays null."""
+def _json(array: Array) -> list[Any]:
+    """Each value as JSON, in parts that are put together; null is null in one of them."""
     pa, compute = pyarrow(), pyarrow("compute")
     types = pa.types
     if types.is_large_list(array.type) or types.is_fixed_size_list(array.type):
         if types.is_fixed_size_list(array.type):
             array = array.cast(pa.large_list(array.type.value_type))
-        inner = _json(array.values)
+        inner = _joined(_json(array.values))
         lists = pa.LargeListArray.from_arrays(array.offsets, inner, mask=_nulls(array))
-        return _joined(["[", compute.binary_join(lists, pa.scalar(",", pa.large_string())), "]"])
+        return ["[", compute.binary_join(lists, pa.scalar(",", pa.large_string())), "]"]
     if types.is_floating(array.type):
-        return _float_text(array, {"nan": "NaN", "inf": "Infinity"})
+        return [_float_text(array, {"nan": "NaN", "inf": "Infinity"})]
     if types.is_integer(array.type):
-        return array.cast(pa.large_string())
+        return [array.cast(pa.large_string())]
     if types.is_large_string(array.type):
-        return _joined(['"', _escaped(array), '"'])
-    return _joined(['{"b64":"', _each(array, _base64), '"}'])
+        return ['"', _escaped(array), '"']
+    return ['{"b64":"', _each(array, _base64), '"}']
 
 
 def _nulls(array: Array) -> Array | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -18,6 +18,8 @@ from croupier.storage import reporting
 PART = 4 * MIB
 """Bytes of a table that one task makes into records."""
 MOST_ROWS = 1 << 16
+SAMPLE = 64
+"""Rows that tell how large rows are."""
 
 
 class Part(NamedTuple):
@@ -58,7 +60,7 @@ class ArrowTable:
         self,
         path: str,
         schema: ArrowSchema,
-        batches: Callable[[list[str]], Iterator[RecordBatch]],
+        batches: Callable[[list[str]], Iterable[RecordBatch]],
         rows: int | None,
         *,
         trusted: bool = True,
@@ -70,13 +72,16 @@ class ArrowTable:
 
     def survey(self, columns: Sequence[str] | None, asked: Mapping[str, Kind], _runtime: Runtime) -> None:
         """The schema says it all."""
-        names = chosen(self.path, self._schema.names, columns)
-        self.kinds = {name: asked.get(name, kind_of(self._schema.field(name))) for name in names}
+        with reading(self.path):  # names need not be UTF-8
+            names = chosen(self.path, self._schema.names, columns)
+            self.kinds = {name: asked.get(name, kind_of(self._schema.field(name))) for name in names}
 
     def parts(self) -> Iterator[Part]:
         """Batches, cut where they are large."""
         with reading(self.path):
-            for batch in self._batches(list(self.kinds)):
+            names = list(self.kinds)
+            for whole in self._batches(names):
+                batch = whole.select(names)  # Parquet takes "a" for "a.b" as well
                 if not self._trusted:
                     batch.validate()
                 rows = max(1, min(MOST_ROWS, batch.num_rows * PART // max(batch.nbytes, 1)))
@@ -107,16 +112,29 @@ def parquet(path: str) -> ArrowTable:
     """A Parquet file, read some rows at a time, however large its row groups are."""
     with reading(path):
         # Without a buffer size, a row group's columns would be read whole.
-        file = pyarrow("parquet").ParquetFile(path, pre_buffer=False, buffer_size=MIB)
-    meta = file.metadata
-    size = sum(meta.row_group(number).total_byte_size for number in range(meta.num_row_groups))
-    rows = max(1, min(MOST_ROWS, PART * meta.num_rows // max(size, 1)))
+        file = pyarrow("parquet").ParquetFile(path, pre_buffer=False, buffer_size=MIB >> 2)
 
     def batches(columns: list[str]) -> Iterator[RecordBatch]:
-        for batch in file.iter_batches(rows, columns=columns, use_threads=False):
-            yield batch.select(columns)  # by the name "a" it reads "a.b" as well
+        for group in range(file.metadata.num_row_groups):
+            options = {"row_groups": [group], "columns": columns}
+            # What the file says of sizes is before a dictionary's long strings come again and again.
+            first = next(file.iter_batches(SAMPLE, **options), None)
+            if first is not None:
+                rows = max(_encoded(file.metadata.row_group(group), columns), first.nbytes / len(first))
+                yield from file.iter_batches(max(1, min(MOST_ROWS, int(PART // max(rows, 1)))), **options)
 
-    return ArrowTable(path, file.schema_arrow, batches, meta.num_rows)
+    return ArrowTable(path, file.schema_arrow, batches, file.metadata.num_rows)
+
+
+def _encoded(group: Any, columns: list[str]) -> float:
+    """Bytes of a row in a row group, uncompressed."""
+    size, roots = 0.0, set(columns)
+    for number in range(group.num_columns):
+        column = group.column(number)
+        name = column.path_in_schema
+        if name in roots or name.partition(".")[0] in roots:
+            size += column.total_uncompressed_size
+    return size / max(int(group.num_rows), 1)
 
 
 def arrow_file(path: str) -> ArrowTable:
@@ -125,9 +143,8 @@ def arrow_file(path: str) -> ArrowTable:
         file = pyarrow().ipc.open_file(pyarrow().memory_map(path))
         rows = sum(file.get_batch(number).num_rows for number in range(file.num_record_batches))
 
-        def batches(columns: list[str]) -> Iterator[RecordBatch]:
-            for number in range(file.num_record_batches):
-                yield file.get_batch(number).select(columns)
+        def batches(_columns: list[str]) -> Iterable[RecordBatch]:
+            return map(file.get_batch, range(file.num_record_batches))
 
         return ArrowTable(path, file.schema, batches, rows, trusted=False)
 
@@ -138,13 +155,9 @@ def arrow_stream(path: str) -> ArrowTable:
     def opened() -> Any:
         return pyarrow().ipc.open_stream(pyarrow().memory_map(path))
 
-    def batches(columns: list[str]) -> Iterator[RecordBatch]:
-        for batch in opened():
-            yield batch.select(columns)
-
     with reading(path):
         rows = sum(batch.num_rows for batch in opened())
-        return ArrowTable(path, opened().schema, batches, rows, trusted=False)
+        return ArrowTable(path, opened().schema, lambda _columns: opened(), rows, trusted=False)
 
 
 def in_memory(table: Any) -> ArrowTable:
@@ -153,10 +166,8 @@ def in_memory(table: Any) -> ArrowTable:
     rows = len(table) if hasattr(table, "__len__") else None  # which may be a query
     readers = [pa.RecordBatchReader.from_stream(table)]
 
-    def batches(columns: list[str]) -> Iterator[RecordBatch]:
-        reader = readers.pop() if readers else pa.RecordBatchReader.from_stream(table)
-        for batch in reader:
-            yield batch.select(columns)
+    def batches(_columns: list[str]) -> Iterator[RecordBatch]:
+        yield from readers.pop() if readers else pa.RecordBatchReader.from_stream(table)
 
     return ArrowTable(type(table).__name__, readers[0].schema, batches, rows)
 

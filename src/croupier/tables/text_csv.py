@@ -12,12 +12,12 @@ from croupier.errors import RowError, UsageError
 from croupier.example.arrow import Array, RecordBatch, pyarrow
 from croupier.example.columns import Kind
 from croupier.example.from_arrow import FLOAT, LONG
-from croupier.runtime import Runtime
-from croupier.tables.sources import PART, Part, TextFile, chosen, reading, size_of
+from croupier.runtime import MIB, Runtime
+from croupier.tables.sources import Part, TextFile, chosen, reading, size_of
 
 _WHOLE = r"^(0|-?[1-9][0-9]*)$"
 _PADDED = r"^-?0[0-9]"
-_LARGEST = 256 * PART
+_LARGEST = 1 << 30
 _ROW = re.compile(r"Row #(\d+): (.*)", re.DOTALL)
 
 
@@ -34,7 +34,7 @@ class CsvTable:
         self._delimiter = delimiter or ("\t" if ".tsv" in path.lower() else ",")
         if len(self._delimiter.encode()) != 1:
             raise UsageError(f"a delimiter is one character, not {self._delimiter!r}")
-        self._block = PART
+        self._block = MIB  # pyarrow reads several ahead
         self._names = self._fitting(self._header)
         chosen(path, self._names, None)  # which refuses a name that comes twice
 
