@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 CORPUS = ROOT / "tests" / "corpus" / "example"
 
 import example_check as check  # noqa: E402
+import example_upb as upb  # noqa: E402
 from example_wire import NAMES, Maker, mutate  # noqa: E402
 
 
@@ -50,13 +51,13 @@ class Fuzzer:
 
     def one(self, payload: bytes, name: str = "") -> None:
         """Whatever it is, as both."""
-        self.attempt(lambda: check.check_example(payload), [payload], name)
-        self.attempt(lambda: check.check_sequence(payload), [payload], name)
+        self.attempt(lambda: check.check_example(payload, upb), [payload], name)
+        self.attempt(lambda: check.check_sequence(payload, upb), [payload], name)
 
     def batch(self, payloads: list[bytes], name: str = "") -> None:
         """Together, and some of their columns."""
         names = self.rng.sample(NAMES, self.rng.randrange(len(NAMES)))
-        self.attempt(lambda: check.check_batch(payloads, names), payloads, name)
+        self.attempt(lambda: check.check_batch(payloads, names, upb=upb), payloads, name)
 
     def payload(self) -> bytes:
         """A new one."""

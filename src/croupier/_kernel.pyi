@@ -272,9 +272,7 @@ def parse_example(payload: Data) -> list[tuple[str, int, Values]] | tuple[int, i
 
 def parse_sequence(
     payload: Data,
-) -> (
-    tuple[list[tuple[str, int, Values]], list[tuple[str, list[tuple[int, Values]]]]] | tuple[int, int]
-):
+) -> tuple[list[tuple[str, int, Values]], list[tuple[str, list[tuple[int, Values]]]]] | tuple[int, int]:
     """(context, feature lists) of a SequenceExample; or (FLAW_*, offset)."""
 
 class ExampleColumns:
@@ -304,9 +302,7 @@ class ExampleColumns:
 
         As they were asked for; with `others` in the order of names' bytes.
         """
-    def fill(
-        self, buffer: Data, arrays: list[tuple[Data, Data | None, Data | None, Data | None]]
-    ) -> None:
+    def fill(self, buffer: Data, arrays: list[tuple[Data, Data | None, Data | None, Data | None]]) -> None:
         """Fill each column's arrays (values, rows, items, present) from the same buffer as before.
 
         They must have the right sizes; `items` are for bytes alone, `rows` and `present` for who wants them.

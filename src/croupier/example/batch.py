@@ -117,7 +117,10 @@ def _columns(parsed: _kernel.ExampleColumns, buffer: Any, records: int) -> dict[
             values = empty(count, INT if kind is Kind.INT64 else FLOAT)
         arrays.append((values, rows if ragged else None, items, present))
         found[name] = name, kind, values, rows, items, present
-    parsed.fill(buffer, arrays)
+    try:
+        parsed.fill(buffer, arrays)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     return found
 
 
