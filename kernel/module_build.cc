@@ -116,7 +116,7 @@ class Reader {
     }
   }
 
-  static bool list(PyObject* object, Value& value) {
+  bool list(PyObject* const object, Value& value) {
     bool strings = false, floats = false, ints = false;
     const Py_ssize_t size = PyList_Size(object);
     for (Py_ssize_t i = 0; i < size; ++i) {
@@ -131,6 +131,7 @@ class Reader {
         return false;
     }
     if (strings && (floats || ints)) return false;
+    if (strings) hold(PyList_AsTuple(object));  // `plain` may empty the list
     for (Py_ssize_t i = 0; i < size; ++i) {
       PyObject* const item = PyList_GetItem(object, i);
       if (strings)

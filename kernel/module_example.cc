@@ -180,8 +180,8 @@ void add_example(nb::module_& m) {
       .def_prop_ro("columns", columns_of)
       .def("fill", fill_columns, "buffer"_a, "arrays"_a);
 
-  m.def("parse_example", py_parse_example, "payload"_a);
-  m.def("parse_sequence", py_parse_sequence, "payload"_a);
+  m.def("parse_example", py_parse_example, "payload"_a.none());  // None is refused as others are
+  m.def("parse_sequence", py_parse_sequence, "payload"_a.none());
 }
 
 }  // namespace croupier

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import croupier
 from croupier import UsageError
-from croupier.example import Column, Columns, Feature, Kind, Schema, arrow, decode, encode, encode_batch
+from croupier.example import Column, Columns, Feature, Kind, Schema, decode, encode, encode_batch
 from croupier.example.arrow import arrow_schema, record_batch
 from croupier.example.from_arrow import columns_of
 
@@ -82,7 +82,8 @@ def test_a_schema_fixes_the_types():
             "point": Feature("point", F, True, 2, 2, shape=(2,)),
             "one": Feature("one", F, shortest=1, longest=1, shape=()),
             "row": Feature("row", I, True, 1, 1, shape=(1,)),
-            "raw": Feature("raw", B, True, 1, 1, dtype="uint8", shape=(2, 3)),
+            "raw": Feature("raw", B, True, 1, 1, dtype="int8", shape=(2, 3)),
+            "pixels": Feature("pixels", B, True, 1, 1, dtype="uint8", shape=(2, 3)),
             "loss": Feature("loss", F, False, 2, 2, shape=(2,)),
             "loose": Feature("loose", B, shortest=1, longest=1, dtype="float32"),
             "number": Feature("number", B, shortest=1, longest=1, dtype="int16", shape=()),
@@ -99,7 +100,8 @@ def test_a_schema_fixes_the_types():
         "one": pa.float32(),
         "row": pa.list_(pa.int64(), 1),
         "loss": pa.large_list(pa.float32()),
-        "raw": pa.list_(pa.uint8(), 6),
+        "raw": pa.list_(pa.int8(), 6),
+        "pixels": pa.large_binary(),
         "loose": pa.large_list(pa.float32()),
         "number": pa.int16(),
         "foreign": pa.large_binary(),
@@ -189,11 +191,11 @@ def test_raw_tensors_are_numbers_and_come_back_as_bytes():
             batch.validate(full=True)
             assert encode_batch(columns_of(batch)).tolist() == encode_batch(made).tolist()
     field = record_batch(
-        columns(1, x=(B, [[b"abcd"]], {"dtype": np.dtype("u1"), "shape": (2, 2)}))
+        columns(1, x=(B, [[b"abcd"]], {"dtype": np.dtype("i1"), "shape": (2, 2)}))
     ).schema.field("x")
     assert field.metadata == {
         b"croupier.kind": b"string",
-        b"croupier.dtype": b"|u1",
+        b"croupier.dtype": b"|i1",
         b"croupier.shape": b"[2, 2]",
     }
 
@@ -448,19 +450,19 @@ def test_a_dataset_is_a_stream(data):
     assert table["id"].to_pylist() == [int(record["id"][0]) for record in records]
     assert table["opt"].to_pylist() == [int(r["opt"][0]) if "opt" in r else None for r in records]
     assert pa.table(data) == table, "it can be read again"
-    assert arrow.reader(data, ["v", "id"]).schema.names == ["v", "id"]
+    assert data.arrow(["v", "id"]).schema.names == ["v", "id"]
 
 
 def test_a_record_that_is_not_like_the_schema_is_named_by_file(data):
     schema = croupier.infer_schema(data).replace("image", content="utf-8")
     with pytest.raises(croupier.ExampleError, match="not UTF-8") as caught:
-        arrow.reader(data.skip(1500), schema=schema).read_all()
+        data.skip(1500).arrow(schema=schema).read_all()
     assert (caught.value.path, caught.value.record) == (data.paths[1], 500)
 
 
 def test_a_reader_that_stops_leaves_no_thread(data):
     before = threading.active_count()
-    stream = arrow.reader(data)
+    stream = data.arrow()
     stream.read_next_batch()
     assert threading.active_count() > before
     stream.close()

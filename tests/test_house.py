@@ -35,7 +35,7 @@ def test_tests_use_the_kernel_that_was_asked_for():
 
 
 def test_help_is_quick_and_has_examples():
-    for arguments in ([], ["verify"], ["show"], ["index"], ["info"], ["shuffle"]):
+    for arguments in ([], ["verify"], ["show"], ["index"], ["info"], ["shuffle"], ["export"], ["convert"]):
         times = []
         for _ in range(7):
             began = time.perf_counter()

@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, get_args, overload
 
 import numpy as np
@@ -221,7 +221,7 @@ class Dataset:
         workers: int | None = None,
         progress: Callable[[Progress], None] | None = None,
         cancel: threading.Event | None = None,
-    ) -> Iterator[Columns]:
+    ) -> Generator[Columns, None, None]:
         """The records' features, some megabytes of records at a time, decoded on all cores::
 
             for part in data.columns(["label"]):
@@ -235,6 +235,12 @@ class Dataset:
         with Runtime(workers=workers, progress=progress, cancel=cancel) as runtime:
             runtime.phase("decode", len(self), "records")
             yield from stream_columns(self, runtime, schema, columns)
+
+    def arrow(self, columns: Sequence[str] | None = None, *, schema: Schema | None = None) -> Any:
+        """A pyarrow.RecordBatchReader of the features; the schema, by default inferred, tells their types."""
+        from croupier.example.arrow import reader
+
+        return reader(self, columns, schema)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         """For pandas, polars, DuckDB and whoever else reads Arrow: some megabytes of records at a time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from croupier.batch import Batch
@@ -23,7 +23,7 @@ FIRST = 1000
 
 def stream_columns(
     data: Dataset, runtime: Runtime, schema: Schema | None = None, columns: Sequence[str] | None = None
-) -> Iterator[Columns]:
+) -> Generator[Columns, None, None]:
     """Columns of all records in order: read here, decoded on the threads, a few batches ahead.
 
     Without a schema, a batch in which no record has one of `columns` lacks it, as nothing tells its kind; in

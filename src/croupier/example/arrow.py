@@ -5,17 +5,18 @@
     one value a record  a plain column; null where the feature is missing
     a known shape       fixed_size_list, where no record lacks it
     else                large_list; null is missing, and an empty list is empty
-    raw tensors         as numbers, with what they were in the field's metadata
+    raw tensors         as numbers, but uint8 as bytes; what they are is in the field's metadata
 
 A schema fixes the types for a whole dataset; a batch alone has those that fit what is in it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,19 +74,20 @@ def reader(data: Dataset, columns: Sequence[str] | None = None, schema: Schema |
 
 
 def located(
-    data: Dataset, parts: Iterator[Columns], make: Callable[[Columns], RecordBatch]
+    data: Dataset, parts: Generator[Columns, None, None], make: Callable[[Columns], RecordBatch]
 ) -> Iterator[RecordBatch]:
     """What is made of each part; an error says which record of which file it is."""
     first = 0
-    for part in parts:
-        try:
-            made = make(part)
-        except ExampleError as error:
-            place = data.where(first + (error.record or 0))
-            error.path, error.record = place.path, place.record
-            raise
-        yield made
-        first += part.records
+    with contextlib.closing(parts):  # its threads end here, whatever still holds an error's traceback
+        for part in parts:
+            try:
+                made = make(part)
+            except ExampleError as error:
+                place = data.where(first + (error.record or 0))
+                error.path, error.record = place.path, place.record
+                raise
+            yield made
+            first += part.records
 
 
 def arrow_schema(
@@ -104,13 +106,14 @@ def field_of(feature: Feature, *, tensors: bool = True) -> Field:
     element, shape = _element(feature), feature.shape
     raw = _raw_element(feature) if tensors else None
     metadata: dict[bytes, str] = {}
-    if raw is not None:
-        element = raw
-        metadata |= {KIND: feature.kind.label, DTYPE: str(feature.dtype)}
-    elif feature.kind is Kind.BYTES and (shape or feature.dtype is not None):
-        shape = None
+    if feature.dtype is not None:
+        metadata[DTYPE] = str(feature.dtype)
     if shape is not None:
         metadata[SHAPE] = json.dumps(shape)
+    if raw is not None:
+        element, metadata[KIND] = raw, feature.kind.label
+    elif feature.kind is Kind.BYTES and (shape or feature.dtype is not None):
+        shape = None
     if shape and math.prod(shape) and feature.required:  # Parquet has no missing lists of fixed size
         whole = pa.list_(element, math.prod(shape))
     elif shape == () or (feature.length == 1 and raw is None):
@@ -123,13 +126,15 @@ def field_of(feature: Feature, *, tensors: bool = True) -> Field:
 def _element(feature: Feature) -> Any:
     pa = pyarrow()
     if feature.kind is Kind.BYTES:
-        is_text = feature.content == "utf-8" or feature.sizes == (0, 0)
-        return pa.large_string() if is_text else pa.large_binary()
+        return pa.large_string() if feature.content in ("utf-8", "empty") else pa.large_binary()
     return pa.int64() if feature.kind is Kind.INT64 else pa.float32()
 
 
 def _raw_element(feature: Feature) -> Any:
-    """The Arrow type with the bytes of a raw tensor's numbers; None where there is none."""
+    """The Arrow type of a raw tensor's numbers; None where there is none with their bytes.
+
+    Of uint8 neither: Parquet would need four bytes for each, and images are bytes to everybody.
+    """
     several = feature.longest is not None and feature.length != 1
     if feature.dtype is None or several or 0 in (feature.shape or ()):
         return None
@@ -137,7 +142,7 @@ def _raw_element(feature: Feature) -> Any:
         dtype = np.dtype(feature.dtype)
     except TypeError:  # bfloat16 is known where ml_dtypes is
         return None
-    if dtype.kind not in "iuf" or not dtype.isnative or dtype.itemsize > 8:
+    if dtype.kind not in "iuf" or dtype == np.uint8 or not dtype.isnative or dtype.itemsize > 8:
         return None
     return pyarrow().from_numpy_dtype(dtype)
 

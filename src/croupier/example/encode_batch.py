@@ -27,9 +27,7 @@ def encode_batch(
     An array has a row for each record; in a list stands what `encode` takes for each record, or None where it
     lacks the feature (an empty list is there, and empty). Columns as `decode_batch` gives them come back so.
     """
-    made = [
-        as_column(name, column) for name, column in sorted(columns.items(), key=lambda item: item[0].encode())
-    ]
+    made = sorted((as_column(name, column) for name, column in columns.items()), key=_name)
     records = columns.records if isinstance(columns, Columns) else len(made[0]) if made else 0
     for column in made:
         if len(column) != records:
@@ -46,11 +44,15 @@ def encode_batch(
     return Batch(buffer, offsets.view(np.int64))
 
 
+def _name(column: Column) -> bytes:
+    return column.name.encode()
+
+
 def _arrays(column: Column) -> _kernel.BuildColumn:
     dtype = {Kind.BYTES: np.uint8, Kind.FLOAT: np.float32, Kind.INT64: np.int64}[column.kind]
     items = None if column.items is None else np.ascontiguousarray(column.items, np.int64).view(np.uint64)
     return (
-        column.name.encode(),
+        _name(column),
         int(column.kind),
         np.ascontiguousarray(column.values, dtype),
         np.ascontiguousarray(column.rows, np.int64).view(np.uint64),
@@ -63,6 +65,10 @@ def as_column(name: str, values: Column | np.ndarray[Any, Any] | Sequence[Any]) 
     """A column of whatever stands for one."""
     if not isinstance(name, str):
         raise UsageError(f"names of features must be str, not {type(name).__name__}")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"feature {name!r}: {error}") from None
     if isinstance(values, Column):
         return values if values.name == name else Column(name, *_parts(values))
     try:
