@@ -51,7 +51,8 @@ void check_use(Bytes data) {
   const std::size_t n = scan(data, 0, bounds, true, ~0ULL).first;
   bounds.resize(n + 1);
   const Frames frames{data, bounds};
-  require(check_payloads(frames, 2) == n, "check_payloads agrees with scan");
+  Totals checked;
+  require(check_frames(frames, 2, checked) == n, "check_frames agrees with scan");
   std::vector<Byte> again(data.size());
   std::size_t position = 0;
   Totals written;
@@ -63,8 +64,10 @@ void check_use(Bytes data) {
   require(position == bounds[n] && (position == 0 || std::memcmp(again.data(), data.data(), position) == 0),
           "append writes what scan has read");
   const Totals read = fingerprint(frames);
-  require(read.low == written.low && read.high == written.high && read.bytes == written.bytes,
-          "fingerprints");
+  for (const Totals& other : {written, checked})
+    require(read.low == other.low && read.high == other.high && read.bytes == other.bytes &&
+                read.frames == other.frames,
+            "fingerprints");
 
   std::vector<std::uint64_t> order(n), edges(n + 1), cursors{0}, limits{position}, bucket(n, 0);
   for (std::size_t i = 0; i < n; ++i) order[i] = n - 1 - i;
@@ -96,7 +99,8 @@ void check_arrays(Bytes data) {
     } catch (const std::invalid_argument&) {
     }
   };
-  attempt([&] { check_payloads(frames, 2); });
+  Totals totals;
+  attempt([&] { check_frames(frames, 2, totals); });
   attempt([&] { fingerprint(frames); });
   attempt([&] { fragments(numbers, 64, 128, room); });
   attempt([&] { gather(frames, numbers, out, room, 2); });

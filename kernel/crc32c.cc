@@ -191,28 +191,55 @@ CROUPIER_ZMM std::uint32_t Zmm::fold(std::uint32_t reg, const Byte* p, std::size
   return serial(remainder(a), p, n);
 }
 
+namespace {
+
 // Records have any length, so that every branch on it goes wrong every other time: at 100 to 300 bytes that
 // costs as much as all the rest. Here the odd bytes, 1 to 256 of them, are the first block, loaded under
 // masks with zeros before them (zeros before a register of 0 change nothing); the other blocks are full, and
-// nothing is left over.
-CROUPIER_ZMM std::uint32_t Zmm::fold_whole(const Byte* p, std::size_t n) {
+// nothing is left over. kCopy: what was loaded is stored as well; a copy that is summed afterwards would be
+// loaded from stores that overlap its loads, and waits for them.
+template <bool kCopy>
+CROUPIER_ZMM inline std::uint32_t fold_from_ones(Byte* out, const Byte* p, std::size_t n) {
   const std::size_t odd = (n - 1) % kBlock + 1;
-  const Byte* const begin = reinterpret_cast<const Byte*>(reinterpret_cast<std::uintptr_t>(p) + odd - kBlock);
+  const auto before = [odd](auto* at) {  // where the first block would begin: may lie in front of the buffer
+    return reinterpret_cast<decltype(at)>(reinterpret_cast<std::uintptr_t>(at) + odd - kBlock);
+  };
   __m512i a[kLanes];
   const __m512i missing = _mm512_set1_epi8(static_cast<char>(kBlock - odd));
-  for (unsigned i = 0; i < kLanes; ++i)
-    a[i] =
-        _mm512_maskz_loadu_epi8(_mm512_cmpge_epu8_mask(load512(&kPlaces[64 * i]), missing), begin + 64 * i);
+  for (unsigned i = 0; i < kLanes; ++i) {
+    const __mmask64 there = _mm512_cmpge_epu8_mask(load512(&kPlaces[64 * i]), missing);
+    a[i] = _mm512_maskz_loadu_epi8(there, before(p) + 64 * i);
+    if constexpr (kCopy) _mm512_mask_storeu_epi8(before(out) + 64 * i, there, a[i]);
+  }
   // What the register of ones has become after the odd bytes belongs to the next 4.
   const std::uint32_t ones = kOnesAfter[odd];
   if (n == odd) return remainder(a) ^ ones;
   const __m512i round = factors512(kRoundZmm);
+  const Byte* const end = p + n;
   p += odd;
-  for (unsigned i = 0; i < kLanes; ++i) a[i] = moved_onto(a[i], round, load512(p + 64 * i));
+  if constexpr (kCopy) out += odd;
+  const auto fold_block = [&]() CROUPIER_ZMM {
+    for (unsigned i = 0; i < kLanes; ++i) {
+      const __m512i next = load512(p + 64 * i);
+      if constexpr (kCopy) _mm512_storeu_si512(out + 64 * i, next);
+      a[i] = moved_onto(a[i], round, next);
+    }
+    p += kBlock;
+    if constexpr (kCopy) out += kBlock;
+  };
+  fold_block();
   a[0] = _mm512_xor_si512(a[0], low512(ones));
-  for (const Byte* const end = p + n - odd; (p += kBlock) != end;)
-    for (unsigned i = 0; i < kLanes; ++i) a[i] = moved_onto(a[i], round, load512(p + 64 * i));
+  while (p != end) fold_block();
   return remainder(a);
+}
+
+}  // namespace
+
+CROUPIER_ZMM std::uint32_t Zmm::fold_whole(const Byte* p, std::size_t n) {
+  return fold_from_ones<false>(nullptr, p, n);
+}
+CROUPIER_ZMM std::uint32_t Zmm::fold_copy(Byte* out, const Byte* p, std::size_t n) {
+  return fold_from_ones<true>(out, p, n);
 }
 
 #elif defined(__aarch64__)

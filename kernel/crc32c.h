@@ -34,6 +34,7 @@ constexpr std::uint32_t unmask(std::uint32_t stored) { return std::rotl(stored -
 //   word(reg, w)      the next 8 bytes
 //   bytes(reg, p, n)  any number of bytes
 //   whole(p, n)       bytes(~0, p, n): a checksum from its beginning
+//   copy(out, p, n)   the same, of what it copies to `out`: what is written is what is summed, whoever writes to p
 // Loops over records are templates on it (see with_cpu), so that the short checksums are inlined in them.
 
 struct Table {  // slicing by 8, portable
@@ -42,6 +43,10 @@ struct Table {  // slicing by 8, portable
   static std::uint32_t word(std::uint32_t reg, std::uint64_t w);
   static std::uint32_t bytes(std::uint32_t reg, const Byte* p, std::size_t n);
   static std::uint32_t whole(const Byte* p, std::size_t n) { return bytes(~0U, p, n); }
+  static std::uint32_t copy(Byte* out, const Byte* p, std::size_t n) {
+    if (n > 0) std::memcpy(out, p, n);
+    return whole(out, n);
+  }
 };
 
 #if defined(__x86_64__)
@@ -102,6 +107,12 @@ struct Folding : Folder {
     else
       return bytes(~0U, p, n);
   }
+  static std::uint32_t copy(Byte* out, const Byte* p, std::size_t n) {
+    if constexpr (requires { Folder::fold_copy(out, p, n); })
+      if (n >= Folder::kWholeFrom) return Folder::fold_copy(out, p, n);
+    if (n > 0) std::memcpy(out, p, n);
+    return whole(out, n);
+  }
 };
 #endif
 
@@ -112,6 +123,7 @@ struct Zmm {
   static bool runs();
   static std::uint32_t fold(std::uint32_t reg, const Byte* p, std::size_t n);
   static std::uint32_t fold_whole(const Byte* p, std::size_t n);
+  static std::uint32_t fold_copy(Byte* out, const Byte* p, std::size_t n);
 };
 struct Xmm {
   static constexpr const char* kName = "sse4.2";

@@ -67,12 +67,17 @@ std::pair<std::size_t, Stop> walk(Bytes buffer, std::size_t start, Slots bounds,
 }
 
 template <class Cpu>
-std::size_t first_wrong(const Frames& frames, std::size_t from, std::size_t to) {
+std::size_t first_wrong(const Frames& frames, std::size_t from, std::size_t to, Totals& totals) {
   Lookahead<true> lookahead;
   for (std::size_t i = from; i < to; ++i) {
     const Bytes payload = frames.payload(i);
-    lookahead.at(payload.data(), payload.size());
-    if (!payload_is_right<Cpu>(payload.data(), payload.size())) return i;
+    const Byte* const p = payload.data() - kHeader;
+    const std::uint64_t length = payload.size();
+    lookahead.at(p, length);
+    if (load64(p) != length || load32(p + 8) != mask(crc32c_of_length<Cpu>(length))) return i;
+    const std::uint32_t crc = crc32c<Cpu>(payload.data(), length);
+    if (load32(payload.data() + length) != mask(crc)) return i;
+    totals.add(length, crc);
   }
   return to;
 }
@@ -204,6 +209,14 @@ void Totals::add(std::uint64_t length, std::uint32_t crc) {
   ++frames;
 }
 
+void Totals::add(const Totals& other) {
+  const std::uint64_t sum = low + other.low;
+  high += other.high + (sum < low);
+  low = sum;
+  bytes += other.bytes;
+  frames += other.frames;
+}
+
 void Totals::add_to(Slots totals) const {
   totals[0] += frames;
   totals[1] += bytes;
@@ -222,15 +235,18 @@ std::pair<std::size_t, Stop> scan(Bytes buffer, std::size_t start, Slots bounds,
   });
 }
 
-std::size_t check_payloads(const Frames& frames, unsigned threads) {
+std::size_t check_frames(const Frames& frames, unsigned threads, Totals& totals) {
   const std::size_t parts = parts_for(frames.bounds.back() - frames.bounds.front(), threads);
   std::size_t wrong = frames.count();
   std::mutex lock;
   in_parallel(parts, [&](std::size_t part) {
     const std::size_t from = cut(frames.bounds, part, parts), to = cut(frames.bounds, part + 1, parts);
-    const std::size_t found = with_cpu([&]<class Cpu>(Cpu) { return first_wrong<Cpu>(frames, from, to); });
+    Totals added;
+    const std::size_t found =
+        with_cpu([&]<class Cpu>(Cpu) { return first_wrong<Cpu>(frames, from, to, added); });
     const std::lock_guard<std::mutex> guard(lock);
     if (found < to) wrong = std::min(wrong, found);
+    totals.add(added);
   });
   return wrong;
 }
@@ -329,10 +345,8 @@ bool append(Room out, Bytes payload, Totals& totals) {
   const std::uint64_t length = payload.size();
   if (out.size() < kOverhead || length > out.size() - kOverhead) return false;
   Byte* const p = out.data();
-  if (length > 0) std::memcpy(p + kHeader, payload.data(), length);
   with_cpu([&]<class Cpu>(Cpu) {
-    // Of the copy: what is written is what is summed, even if another thread changes the payload.
-    const std::uint32_t crc = crc32c<Cpu>(p + kHeader, length);
+    const std::uint32_t crc = ~Cpu::copy(p + kHeader, payload.data(), length);
     store64(p, length);
     store32(p + 8, mask(crc32c_of_length<Cpu>(length)));
     store32(p + kHeader + length, mask(crc));

@@ -50,12 +50,14 @@ struct Totals {
   std::uint64_t frames = 0, bytes = 0, low = 0, high = 0;
 
   void add(std::uint64_t length, std::uint32_t crc);
+  void add(const Totals& other);
   void add_to(Slots totals) const;
 };
 
 std::pair<std::size_t, Stop> scan(Bytes buffer, std::size_t start, Slots bounds, bool payloads,
                                   std::uint64_t limit);
-std::size_t check_payloads(const Frames& frames, unsigned threads);
+// The first frame that is wrong, or how many there are; then `totals` has all of them as well.
+std::size_t check_frames(const Frames& frames, unsigned threads, Totals& totals);
 std::pair<std::size_t, bool> resync(Bytes buffer, std::size_t start, std::uint64_t limit, bool final);
 std::size_t gather(const Frames& source, Numbers index, Room out, Slots out_bounds, unsigned threads);
 std::size_t scatter(const Frames& source, Numbers bucket, std::size_t first, Room out, Slots cursors,

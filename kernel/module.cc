@@ -3,6 +3,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <optional>
@@ -62,11 +63,17 @@ std::pair<std::size_t, int> py_scan(nb::handle buffer, U64 start, nb::handle bou
   return {count, static_cast<int>(why)};
 }
 
-std::size_t py_check_payloads(nb::handle buffer, nb::handle bounds, unsigned threads) {
+std::size_t py_check_frames(nb::handle buffer, nb::handle bounds, nb::handle totals, unsigned threads) {
   const Input in(buffer, "buffer");
-  const Integers edges(bounds, "bounds", false, 1);
+  const Integers edges(bounds, "bounds", false, 1), sums(totals, "totals", true, 4);
   const unsigned n = positive(threads);
-  return released([&] { return check_payloads({in.bytes(), edges.numbers()}, n); });
+  return released([&] {
+    const Frames frames{in.bytes(), edges.numbers()};
+    Totals added;
+    const std::size_t right = check_frames(frames, n, added);
+    if (right == frames.count()) added.add_to(sums.slots());
+    return right;
+  });
 }
 
 std::pair<std::size_t, bool> py_resync(nb::handle buffer, U64 start, U64 limit, bool final) {
@@ -121,7 +128,13 @@ std::int64_t py_append(nb::handle out, U64 position, nb::handle payload, nb::han
   return static_cast<std::int64_t>(position + kOverhead + in.bytes().size());
 }
 
+// The processor goes on by itself.
+void fetch_front(Bytes b) {
+  for (std::size_t at = 0; at < std::min<std::size_t>(b.size(), 384); at += 64) __builtin_prefetch(b.data() + at);
+}
+
 // Views of some payloads at a time, which are then framed without the GIL: else threads that compress would wait.
+// Payloads lie anywhere in memory: of a list, they are fetched ahead.
 std::pair<std::size_t, std::size_t> py_append_many(nb::handle out, U64 position, nb::handle payloads, U64 first,
                                                    nb::handle totals) {
   constexpr std::size_t kBatch = 128;
@@ -134,12 +147,19 @@ std::pair<std::size_t, std::size_t> py_append_many(nb::handle out, U64 position,
     return static_cast<std::size_t>(n);
   };
   if (first > length()) throw nb::value_error("first is behind the last payload");
+  constexpr std::size_t kAhead = 16, kNext = 8;
+  const bool list = PyList_CheckExact(payloads.ptr());
+  const auto fetch = [&](std::size_t i) {
+    if (list && i < static_cast<std::size_t>(PyList_Size(payloads.ptr())))
+      __builtin_prefetch(PyList_GetItem(payloads.ptr(), static_cast<Py_ssize_t>(i)));
+  };
   Totals added;  // so that nothing is counted when a payload is refused
   std::array<std::optional<Input>, kBatch> views;
   std::size_t at = position, next = first;
   for (bool fit = true; fit && next < length();) {
     std::size_t count = 0;
     for (; count < kBatch && next + count < length(); ++count) {
+      fetch(next + count + kAhead);
       const nb::object payload = nb::steal(PySequence_GetItem(payloads.ptr(), static_cast<Py_ssize_t>(next + count)));
       if (!payload.is_valid()) throw nb::python_error();
       views[count].emplace(payload, "payload");
@@ -147,8 +167,11 @@ std::pair<std::size_t, std::size_t> py_append_many(nb::handle out, U64 position,
     }
     const std::size_t done = released([&] {
       std::size_t i = 0;
-      for (; i < count && append(room.room().subspan(at), views[i]->bytes(), added); ++i)
+      for (; i < count; ++i) {
+        if (i + kNext < count) fetch_front(views[i + kNext]->bytes());
+        if (!append(room.room().subspan(at), views[i]->bytes(), added)) break;
         at += kOverhead + views[i]->bytes().size();
+      }
       return i;
     });
     for (std::size_t i = 0; i < count; ++i) views[i].reset();
@@ -211,7 +234,7 @@ NB_MODULE(_kernel, m) {
   m.def("implementations", py_implementations);
   m.def("crc32c_with", py_crc32c_with, "implementation"_a, "data"_a, "crc"_a = 0);
   m.def("scan", py_scan, "buffer"_a, "start"_a, "bounds"_a, "payloads"_a, "limit"_a);
-  m.def("check_payloads", py_check_payloads, "buffer"_a, "bounds"_a, "threads"_a);
+  m.def("check_frames", py_check_frames, "buffer"_a, "bounds"_a, "totals"_a, "threads"_a);
   m.def("resync", py_resync, "buffer"_a, "start"_a, "limit"_a, "final"_a = false);
   m.def("gather", py_gather, "source"_a, "bounds"_a, "index"_a, "out"_a, "out_bounds"_a, "threads"_a);
   m.def("scatter", py_scatter, "source"_a, "bounds"_a, "bucket"_a, "first"_a, "out"_a, "cursors"_a,

@@ -1,5 +1,7 @@
 """What the kernel must give, in plain Python, from the definitions: slow, and meant to be read."""
 
+from itertools import pairwise
+
 MASK_DELTA = 0xA282EAD8
 U64 = 1 << 64
 PARTIAL, FULL, BAD_HEADER, BAD_PAYLOAD, TOO_LONG = range(5)
@@ -71,9 +73,11 @@ def scan(data, start, room, payloads, limit):
         bounds.append(end)
 
 
-def check_payloads(data, bounds):
-    wrong = [i for i in range(len(bounds) - 1) if not payload_is_right(data, bounds[i], bounds[i + 1])]
-    return wrong[0] if wrong else len(bounds) - 1
+def check_frames(data, bounds):
+    """The first frame that is not the one of some payload, or how many there are."""
+    frames = [bytes(data[begin:end]) for begin, end in pairwise(bounds)]
+    wrong = [i for i, found in enumerate(frames) if len(found) < 16 or found != frame(found[12:-4])]
+    return wrong[0] if wrong else len(frames)
 
 
 def resync(data, start, limit, final=False):

@@ -200,29 +200,47 @@ def test_scan_stops_at_the_limit():
     assert scan(data, limit=9) == ([0, 24, 49], kernel.PARTIAL)
 
 
-# --- check_payloads, resync
+# --- check_frames, resync
 
 
 @given(payload_lists, st.lists(numbers, max_size=3), st.integers(1, 4))
 @quick
-def test_check_payloads(payloads, damage, threads):
+def test_check_frames(payloads, damage, threads):
     data, edges = framed(payloads)
     data = bytearray(data)
     for at in damage:
         if data:
             data[at % len(data)] ^= 1
-    assert kernel.check_payloads(data, u64(edges), threads) == oracle.check_payloads(data, edges)
+    totals = u64([1, 2, 3, 4])
+    right, whole = oracle.check_frames(data, edges), len(payloads)
+    assert kernel.check_frames(data, u64(edges), totals, threads) == right
+    assert totals.tolist() == (oracle.fingerprint(payloads, [1, 2, 3, 4]) if right == whole else [1, 2, 3, 4])
+
+
+def test_check_frames_finds_every_flip_and_every_wrong_bound():
+    data, edges = framed([b"abcde", b"", b"fgh"])
+    for bit in range(8 * len(data)):
+        bad = bytearray(data)
+        bad[bit // 8] ^= 1 << bit % 8
+        found = sum(edge <= bit // 8 for edge in edges[1:])
+        assert kernel.check_frames(bad, u64(edges), u64([0] * 4), 1) == found
+    for wrong in ([0, 20, 37, 56], [0, 37, 56], [1, 21, 37, 56], [0, 21, 37, 55]):
+        assert kernel.check_frames(data, u64(wrong), u64([0] * 4), 1) < len(wrong) - 1
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7, 4_000_000_000])
-def test_check_payloads_in_threads(threads):
+def test_check_frames_in_threads(threads):
     data, edges, _ = big_file()
-    assert kernel.check_payloads(data, edges, threads) == len(edges) - 1
+    totals, same = u64([0] * 4), u64([0] * 4)
+    assert kernel.check_frames(data, edges, totals, threads) == len(edges) - 1
+    kernel.fingerprint(data, edges, same)
+    assert totals.tolist() == same.tolist()
     for places in [[0], [59_999], [30_000, 29_999], [1, 59_000]]:
         bad = bytearray(data)
         for i in places:
             bad[int(edges[i + 1]) - 1] ^= 4
-        assert kernel.check_payloads(bad, edges, threads) == min(places)
+        assert kernel.check_frames(bad, edges, totals, threads) == min(places)
+    assert totals.tolist() == same.tolist()
 
 
 @given(
@@ -393,6 +411,17 @@ def test_append(payloads, room, position):
     assert totals.tolist() == oracle.fingerprint(payloads[:count])
 
 
+def test_append_copies_and_sums_any_length():
+    """Short payloads byte by byte, long ones by 256 bytes and what is left, from and to any place."""
+    source = random.Random(3).randbytes(3000)
+    for length in [*range(1100), 2048, 2500]:
+        payload, at = memoryview(source)[length % 67 : length % 67 + length], length % 71
+        out, totals = bytearray(b"\xee" * (at + length + 48)), u64([0] * 4)
+        assert kernel.append(out, at, payload, totals) == at + length + 16
+        assert out == b"\xee" * at + oracle.frame(bytes(payload)) + b"\xee" * 32
+        assert totals.tolist() == oracle.fingerprint([bytes(payload)])
+
+
 @given(payload_lists)
 @quick
 def test_payloads(payloads):
@@ -430,7 +459,7 @@ def calls():
     """A good call of everything: name, function, arguments by name."""
     return [
         ("scan", {"buffer": GOOD, "start": 0, "bounds": u64([0] * 9), "payloads": True, "limit": 99}),
-        ("check_payloads", {"buffer": GOOD, "bounds": EDGES, "threads": 1}),
+        ("check_frames", {"buffer": GOOD, "bounds": EDGES, "totals": u64([0] * 4), "threads": 1}),
         ("resync", {"buffer": GOOD, "start": 0, "limit": 99}),
         (
             "gather",
@@ -515,6 +544,7 @@ def test_arguments_of_the_wrong_kind(name, arguments):
         ("scan", "bounds"),
         ("gather", "out_bounds"),
         ("scatter", "cursors"),
+        ("check_frames", "totals"),
         ("fingerprint", "totals"),
         ("fragments", "ends"),
         ("append", "totals"),
@@ -532,7 +562,8 @@ REFUSED = [
     ("scan", {"start": 2**64 - 1}, "start"),
     ("scan", {"bounds": u64([])}, "bounds must have at least 1"),
     ("resync", {"start": 53}, "start"),
-    ("check_payloads", {"threads": 0}, "threads"),
+    ("check_frames", {"threads": 0}, "threads"),
+    ("check_frames", {"totals": u64([0] * 3)}, "totals must have at least 4"),
     ("gather", {"threads": 0}, "threads"),
     ("gather", {"index": u64([2])}, "index"),
     ("gather", {"index": u64([0, 2**64 - 1])}, "index"),
@@ -567,7 +598,7 @@ def test_values_out_of_range(name, change, message):
         getattr(kernel, name)(**dict(calls())[name] | change)
 
 
-@pytest.mark.parametrize("name", ["check_payloads", "gather", "scatter", "fingerprint", "payloads"])
+@pytest.mark.parametrize("name", ["check_frames", "gather", "scatter", "fingerprint", "payloads"])
 @pytest.mark.parametrize(
     "bounds",
     [[0, 26, 53], [0, 26, 25], [1, 0, 52], [0, 26, 2**64 - 1], [2**64 - 1, 0, 26], [2**63, 2**63 + 26, 0]],
@@ -577,7 +608,7 @@ def test_bounds_that_are_no_frames(name, bounds):
         getattr(kernel, name)(**dict(calls())[name] | {"bounds": u64(bounds)})
 
 
-@pytest.mark.parametrize("name", ["check_payloads", "fingerprint", "payloads"])
+@pytest.mark.parametrize("name", ["check_frames", "fingerprint", "payloads"])
 def test_frames_shorter_than_a_frame_can_be(name):
     with pytest.raises(ValueError, match="no frame"):
         getattr(kernel, name)(**dict(calls())[name] | {"bounds": u64([0, 26, 41])})
@@ -592,7 +623,7 @@ def test_arrays_of_anything(bounds, index, others):
     small = [n % 70 for n in bounds]
     for edges in (u64(bounds), u64(small), u64(sorted(small))):
         for name, change in [
-            ("check_payloads", {}),
+            ("check_frames", {}),
             ("gather", {"index": u64(index)}),
             ("gather", {"index": u64(n % len(edges) for n in index), "out_bounds": u64([0] * 9)}),
             ("scatter", {"bucket": u64([n % 3 for n in index] + [0] * 9)}),
@@ -615,7 +646,7 @@ def test_a_bad_array_is_found_by_every_thread():
     edges[100] = 2**64 - 1
     for threads in (1, 4):
         with pytest.raises(ValueError, match="no frame"):
-            kernel.check_payloads(data, edges, threads)
+            kernel.check_frames(data, edges, u64([0] * 4), threads)
 
 
 def test_a_sequence_that_shrinks_while_it_is_read():
@@ -699,7 +730,7 @@ def test_a_buffer_that_changes_meanwhile():
             kernel.scan(shared, 0, bounds, True, NO_LIMIT)
             kernel.resync(shared, 1, NO_LIMIT)
             for call in [
-                lambda: kernel.check_payloads(shared, edges, 2),
+                lambda: kernel.check_frames(shared, edges, u64([0] * 4), 2),
                 lambda: kernel.gather(shared, edges, index, out, out_edges, 2),
                 lambda: kernel.fingerprint(shared, edges, u64([0] * 4)),
             ]:

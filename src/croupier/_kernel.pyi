@@ -53,8 +53,11 @@ def scan(buffer: Data, start: int, bounds: U64, payloads: bool, limit: int) -> t
     checked, payload checksums when `payloads` is true. Nothing is allocated.
     """
 
-def check_payloads(buffer: Buffer, bounds: U64, threads: int) -> int:
-    """The first frame whose payload checksum is wrong, or the number of frames when all are right."""
+def check_frames(buffer: Buffer, bounds: U64, totals: U64, threads: int) -> int:
+    """The first frame whose length or a checksum is wrong, or the number of frames when all are right.
+
+    Only then all are added to `totals` (see `fingerprint`).
+    """
 
 def resync(buffer: Buffer, start: int, limit: int, final: bool = False) -> tuple[int, bool]:
     """The first place at or after `start` where a frame begins: (position, True).
@@ -84,7 +87,7 @@ def fingerprint(buffer: Buffer, bounds: U64, totals: U64) -> None:
     """Add the frames to totals = [frames, payload bytes, low, high]: an order-independent fingerprint.
 
     low + (high << 64) is the sum modulo 2**128 of a mix of each frame's length and payload checksum, as
-    the frame stores it: `scan` or `check_payloads` must have found the checksums right.
+    the frame stores it: `scan` or `check_frames` must have found the checksums right.
     """
 
 def fragments(bounds: U64, large: int, group: int, ends: U64) -> int:

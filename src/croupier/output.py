@@ -156,8 +156,8 @@ class Output:
         self.shards, self._free = [], []
 
     def _budget(self) -> int:
-        """Bytes of blocks that may be under way: four for each thread, where memory allows."""
-        return min(self._runtime.workers * 4 * BLOCK, self._runtime.memory // 2)
+        """Bytes of blocks that may be under way: two for each thread, where memory allows."""
+        return min(self._runtime.workers * 2 * BLOCK, self._runtime.memory // 2)
 
     def make_room(self, shard: Shard, need: int) -> None:
         """Hand over what is ready; where that is not enough, the record gets a block of its size."""
@@ -217,10 +217,9 @@ class Output:
     def _encode(self, work: _Work) -> _Done:
         """On a thread: prove what stands in memory now, and compress that."""
         shard, _, view, bounds, edges = work
-        if int(bounds[-1]) != edges[-1] or _kernel.check_payloads(view, bounds, 1) != len(bounds) - 1:
-            raise IntegrityError(f"{shard.file.path}: a record changed in memory before it was written")
         totals = np.zeros(4, np.uint64)
-        _kernel.fingerprint(view, bounds, totals)
+        if _kernel.check_frames(view, bounds, totals, 1) != len(bounds) - 1 or int(bounds[-1]) != edges[-1]:
+            raise IntegrityError(f"{shard.file.path}: a record changed in memory before it was written")
         if self._compression is Compression.GZIP:
             encoded = self._gzip.encode(view, edges)
         elif self._compression is Compression.ZLIB:
