@@ -1140,6 +1140,22 @@ def test_fragments_of_any_lengths(tmp_path_factory, sizes, seed):
     check_seekable(written(tmp_path_factory.mktemp("x"), "x.gz", payloads), payloads)
 
 
+@pytest.mark.parametrize("name", ["x.tfrecord", "x.tfrecord.gz", "x.tfrecord.zlib"])
+def test_a_record_that_changes_in_memory_is_noticed(tmp_path, name):
+    """Every bit of two frames, while they wait in the writer's block; none of it is published."""
+    frames = oracle.frame(b"abc") + oracle.frame(b"")
+    for bit in range(8 * len(frames)):
+        with (
+            pytest.raises(croupier.IntegrityError, match="x.tfrecord"),
+            croupier.writer(tmp_path / name) as out,
+        ):
+            out.write_many([b"abc", b""])
+            (shard,) = out._shards
+            assert shard.block[: shard.position] == frames
+            shard.block[bit // 8] ^= 1 << bit % 8
+        assert os.listdir(tmp_path) in ([], [".croupier"])
+
+
 def test_shards_are_files_of_their_own(tmp_path):
     with croupier.writer(tmp_path / "deal", shards=3, compression="gzip") as out:
         out.write_many(MIXED[:500])

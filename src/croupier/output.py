@@ -191,6 +191,8 @@ class Output:
         view = memoryview(shard.block)[: shard.position]
         bounds = np.empty(shard.position // OVERHEAD + 1, np.uint64)
         frames, _ = _kernel.scan(view, 0, bounds, False, 1 << 63)
+        if int(bounds[frames]) != shard.position:
+            raise _changed(shard)
         edges = [0, shard.position]
         if self._compression is Compression.GZIP:
             frames, edges = deflate.cut(bounds[: frames + 1], last=last)
@@ -218,8 +220,8 @@ class Output:
         """On a thread: prove what stands in memory now, and compress that."""
         shard, _, view, bounds, edges = work
         totals = np.zeros(4, np.uint64)
-        if _kernel.check_frames(view, bounds, totals, 1) != len(bounds) - 1 or int(bounds[-1]) != edges[-1]:
-            raise IntegrityError(f"{shard.file.path}: a record changed in memory before it was written")
+        if _kernel.check_frames(view, bounds, totals, 1) != len(bounds) - 1:
+            raise _changed(shard)
         if self._compression is Compression.GZIP:
             encoded = self._gzip.encode(view, edges)
         elif self._compression is Compression.ZLIB:
@@ -291,6 +293,10 @@ class Output:
                 for shard in self.shards
             ],
         }
+
+
+def _changed(shard: Shard) -> IntegrityError:
+    return IntegrityError(f"{shard.file.path}: a record changed in memory before it was written")
 
 
 def _choose_compression(path: str, compression: str | None) -> Compression:
