@@ -26,7 +26,7 @@ CORPUS = ROOT / "tests" / "corpus" / "example"
 
 import example_check as check  # noqa: E402
 import example_upb as upb  # noqa: E402
-from example_wire import NAMES, Maker, mutate  # noqa: E402
+from example_wire import NAMES, Maker, alike, mutate  # noqa: E402
 
 
 class Fuzzer:
@@ -64,19 +64,6 @@ class Fuzzer:
         rng = self.rng
         maker = Maker(rng, rng.choice((0, 0, 0.1, 0.5)), rng.choice((0, 0, 0, 0.1, 0.5)))
         return maker.example() if rng.random() < 0.7 else maker.sequence()
-
-    def alike(self) -> list[bytes]:
-        """Some that mostly have the same features in the same order, as those of a dataset have."""
-        rng = self.rng
-        names = rng.sample(NAMES, rng.randrange(1, len(NAMES)))
-        payloads = []
-        for _ in range(rng.randrange(40)):
-            maker = Maker(rng, rng.choice((0, 0, 0, 0.2)), rng.choice((0, 0, 0, 0, 0, 0, 0.1)))
-            some = names if rng.random() < 0.8 else [name for name in names if rng.random() < 0.7]
-            payloads.append(maker.example(some))
-            if rng.random() < 0.01:
-                payloads[-1] = mutate(payloads[-1], rng, payloads)
-        return payloads
 
 
 def keep(payloads: list[bytes]) -> Path:
@@ -121,7 +108,7 @@ def main() -> int:
             corpus.append(payload)
             fuzzer.one(payload)
             fuzzer.one(mutate(payload, fuzzer.rng, corpus))
-        fuzzer.batch(fuzzer.alike())
+        fuzzer.batch(alike(fuzzer.rng))
         fuzzer.batch(fuzzer.rng.sample(corpus, min(len(corpus), 3)))
         del corpus[200:]
         fuzzer.rng.shuffle(corpus)

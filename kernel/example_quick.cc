@@ -98,6 +98,7 @@ const Byte* ExamplePart::quick_entry(PartColumn*& before, const Byte* at, const 
   }
   const std::uint64_t found = load64(value) & 0xffffffffffff;
   if (found != heads(column->holds, value_size) || column->seen == record_ + 1) return nullptr;
+  if (column->holds == Holds::kNothing) return nullptr;  // not known yet: and 0 is no field
   before = before->next = column;
   begin(*column);
   const Byte* const data = value + 6;
@@ -121,7 +122,7 @@ const Byte* ExamplePart::quick_entry(PartColumn*& before, const Byte* at, const 
 
 bool ExamplePart::quick_value(PartColumn& column, const Byte* at, const Byte* end) {
   const Byte tag = static_cast<Byte>(static_cast<unsigned>(column.holds) << 3 | kDelimited);
-  if (!expect_last(tag, at, end)) return false;
+  if (column.holds == Holds::kNothing || !expect_last(tag, at, end)) return false;
   if (column.holds == Holds::kBytes) return quick_strings(column, at, end);
   if (at != end && !expect_last(kFirst, at, end)) return false;
   return quick_numbers(column, at, end);

@@ -107,23 +107,27 @@ def feature(data, depth, before=(0, [])):
     return kind, values
 
 
-def _map(data, depth, read, empty):
-    """{name: value} of a message that has a map and nothing else."""
+def _map(data, depth, read, empty, wanted=None):
+    """{name: value} of a message that has a map and nothing else; what is not wanted is not looked at."""
     found = {}
     for number, wire, content in fields(data, depth):
         if (number, wire) != (1, DELIMITED):
             continue
-        name, value, strange = b"", empty, False
+        names, parts, strange = [b""], [], False
         for place, how, part in fields(content, depth - 1):
             if (place, how) == (1, DELIMITED):
-                name = part
-                name.decode()
+                names.append(part)
             elif (place, how) == (2, DELIMITED):
-                value = read(part, depth - 2, value)
+                parts.append(part)
             else:
                 strange = True
+        if wanted is not None and names[-1] not in wanted:
+            continue
+        name, value = [name.decode() for name in names][-1], empty
+        for part in parts:
+            value = read(part, depth - 2, value)
         if not strange:  # upb keeps such an entry among the unknown fields
-            found[name.decode()] = value
+            found[name] = value
     return found
 
 
@@ -132,12 +136,15 @@ def _feature_list(data, depth, before):
     return before + [feature(step, depth - 1) for step in steps]
 
 
-def example(data):
-    """{name: value}; WrongError or UnicodeDecodeError (both are ValueErrors) where it is none."""
-    found = {}
+def example(data, names=None):
+    """{name: value}; WrongError or UnicodeDecodeError (both are ValueErrors) where it is none.
+
+    With `names`, of these alone.
+    """
+    found, wanted = {}, None if names is None else {name.encode() for name in names}
     for number, wire, content in fields(data, DEPTH):
         if (number, wire) == (1, DELIMITED):
-            found |= _map(content, DEPTH - 1, feature, (0, []))
+            found |= _map(content, DEPTH - 1, feature, (0, []), wanted)
     return found
 
 

@@ -43,7 +43,7 @@ class Maker:
         pad = self.rng.randrange(1, 5) if self._is(self.odd / 8) else 0
         if self._is(self.wrong / 8):
             return self.rng.choice(
-                (b"\0", varint(number << 3 | 6), varint(number << 3 | 7), b"\xff" * 5 + b"\1")
+                (b"\0", b"\2", varint(number << 3 | 6), varint(number << 3 | 7), b"\xff" * 5 + b"\1")
             )
         return varint(number << 3 | wire, min(pad, 5 - len(tag)))
 
@@ -182,6 +182,19 @@ class Maker:
         while self._is(self.odd / 3):
             parts.append(self.rng.choice((self.field(1, self.features()), self.field(2, self.lists()))))
         return self.fields(parts, [(1, (2,)), (2, (2,))])
+
+
+def alike(rng):
+    """Payloads that mostly have the same features in the same order, as those of a dataset have."""
+    names = rng.sample(NAMES, rng.randrange(1, len(NAMES)))
+    payloads = []
+    for _ in range(rng.randrange(40)):
+        maker = Maker(rng, rng.choice((0, 0, 0, 0.2)), rng.choice((0, 0, 0, 0, 0, 0, 0.1)))
+        some = names if rng.random() < 0.8 else [name for name in names if rng.random() < 0.7]
+        payloads.append(maker.example(some))
+        if rng.random() < 0.01:
+            payloads[-1] = mutate(payloads[-1], rng, payloads)
+    return payloads
 
 
 def mutate(payload, rng, others):

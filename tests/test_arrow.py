@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 import croupier
 from croupier import UsageError
-from croupier.example import Column, Columns, Feature, Kind, Schema, decode, encode, encode_batch
+from croupier.example import (
+    Column,
+    Columns,
+    Feature,
+    Kind,
+    Schema,
+    decode,
+    decode_batch,
+    encode,
+    encode_batch,
+)
 from croupier.example.arrow import arrow_schema, record_batch
 from croupier.example.from_arrow import columns_of
 
@@ -253,6 +263,9 @@ def test_dlpack():
     shared = np.from_dlpack(numbers)
     assert shared.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert address(shared) == address(numbers.values)
+    found = decode_batch([encode({"tokens": [1, 2]}), encode({"tokens": [3]})])["tokens"]
+    assert np.from_dlpack(found.values).tolist() == [1, 2, 3]
+    assert np.from_dlpack(found.rows).tolist() == [0, 2, 3]
 
 
 # From Arrow
@@ -487,6 +500,20 @@ def test_pandas_polars_and_duckdb_query_a_dataset(data):
         label: (total, 400, 600.0) for label, total in expected.items()
     }
     assert duckdb.sql("select id from data where label = 'l3' limit 2").fetchall() != []
+
+
+@pytest.mark.interop
+def test_hugging_face_datasets_take_a_dataset(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    import datasets
+
+    found = datasets.Dataset(pa.table(data))
+    assert found.to_list() == pa.table(data).to_pylist()
+    stream = datasets.IterableDataset.from_generator(
+        lambda: (row for batch in data.arrow(["id"]) for row in batch.to_pylist())
+    )
+    assert [row["id"] for row in stream.take(3)] == found["id"][:3]
 
 
 @pytest.mark.interop

@@ -3,7 +3,11 @@
 import base64
 import io
 import json
+import os
 import random
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -300,3 +304,25 @@ def test_features_without_end():
     assert len(listed) == 201
     assert listed[-1].shown == "and 4,800 more"
     assert len(line(record, 80)) == 80
+
+
+@pytest.mark.parametrize("option", ["--stats", "--schema"])
+def test_ctrl_c_in_the_middle_of_a_pass(option, tmp_path):
+    """It ends at once, and keeps nothing of what it has seen."""
+    path = write(tmp_path / "x.tfrecord", [encode({"x": bytes(100_000)})] * 400)
+    script = (
+        "import os, sys, time, croupier.cli, croupier.dataset.features as f\n"
+        "old = f.decode_batch\n"
+        "def decode(*args, **options):\n"
+        "    os.write(1, b'reading\\n'); time.sleep(0.2); return old(*args, **options)\n"
+        "f.decode_batch = decode\n"
+        "croupier.cli.main()\n"
+    )
+    command = [sys.executable, "-c", script, "info", str(path), option]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"reading\n"
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=30)
+    assert (process.returncode, error.strip()) == (130, b"croupier: interrupted")
+    kept = tmp_path / ".croupier"
+    assert not [name for name in os.listdir(kept) if "schema" in name or name.endswith(".tmp")]

@@ -23,6 +23,7 @@ REFUSED = {  # of the corpus: what is said, and of which byte
     "group-not-begun": "a group",
     "group-not-ended": "a group",
     "groups-101-deep": "more than a hundred",
+    "kind-0": "a field that cannot be",
     "length-beyond-the-end": "cut short",
     "name-not-utf8": "not UTF-8",
     "tag-of-six-bytes": "more than ten bytes",

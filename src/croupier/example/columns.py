@@ -78,8 +78,9 @@ class Column:
         if self.dtype is not None:
             return self._tensors(self.dtype)
         length = self.length
-        if len(self) and (length is None or (self.present is not None and not self.present.all())):
-            problem = "is missing from some records" if length is not None else "differs in length"
+        missing = self.present is not None and not self.present.all()
+        if len(self) and (missing or length is None):
+            problem = "is missing from some records" if missing else "differs in length"
             raise UsageError(f"feature {self.name!r} {problem}: use .values and .rows, or .padded()")
         values = self._objects() if self.items is not None else self.values
         if self.shape is not None:
