@@ -269,7 +269,7 @@ def compare(
     """Rates by processor time and by the clock, all in turn."""
     by_cpu: dict[str, list[float]] = {name: [] for name in contestants}
     by_clock: dict[str, list[float]] = {name: [] for name in contestants}
-    for turn in range(-1, 2 if quick else 7):
+    for turn in range(-1, 2 if quick else 5):
         for name, contestant in contestants.items():
             cpu, clock = contestant.run(path, workload, size, 0.05 if quick else 0.5)
             if turn >= 0:
