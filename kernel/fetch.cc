@@ -26,6 +26,7 @@ struct Batch {
   Numbers file, offsets, lengths, places;
   Room out;
   bool verify;
+  bool framed;  // what stands around the payload in its frame goes around its place, too
 
   std::size_t count() const { return file.size(); }
   File& of(std::size_t k) const {
@@ -36,6 +37,7 @@ struct Batch {
   Room place(std::size_t k) const {
     const std::uint64_t from = places[k], length = lengths[k];
     if (from > out.size() || length > out.size() - from) refuse("a place is not within out");
+    if (framed && (from < kHeader || out.size() - from - length < kTrailer)) refuse("a frame is not within out");
     return {out.data() + from, static_cast<std::size_t>(length)};
   }
 };
@@ -54,6 +56,10 @@ void check_frame(const Batch& batch, std::size_t k, const Byte* header, const By
     if (batch.verify && load32(trailer) != mask(crc32c<Cpu>(payload.data(), payload.size())))
       fail(k, Fault::kWrongPayload);
   });
+  if (batch.framed) {
+    std::memcpy(payload.data() - kHeader, header, kHeader);
+    std::memcpy(payload.data() + payload.size(), trailer, kTrailer);
+  }
 }
 
 void take_frame(const Batch& batch, std::size_t k, const Byte* frame, Room payload) {
@@ -247,8 +253,8 @@ Fetched fetch_cold(const Batch& batch, unsigned threads) {
 }  // namespace
 
 Fetched fetch(const std::vector<File*>& files, Numbers file, Numbers offsets, Numbers lengths, Numbers places,
-              Room out, bool verify, unsigned threads) {
-  const Batch batch{files, file, offsets, lengths, places, out, verify};
+              Room out, bool verify, unsigned threads, bool framed) {
+  const Batch batch{files, file, offsets, lengths, places, out, verify, framed};
   if (offsets.size() != file.size() || lengths.size() != file.size() || places.size() != file.size())
     refuse("file, offsets, lengths and places differ in length");
   for (std::size_t k = 0; k < batch.count(); ++k) batch.of(k);  // refuses numbers of no file
@@ -266,7 +272,7 @@ Fetched fetch(const std::vector<File*>& files, Numbers file, Numbers offsets, Nu
 }
 
 Fetched take(Bytes source, Numbers offsets, Numbers lengths, Numbers places, Room out, bool verify) {
-  const Batch batch{{}, offsets, offsets, lengths, places, out, verify};
+  const Batch batch{{}, offsets, offsets, lengths, places, out, verify, false};
   if (lengths.size() != offsets.size() || places.size() != offsets.size())
     refuse("offsets, lengths and places differ in length");
   if (overlap(source, out)) refuse("source and out overlap");

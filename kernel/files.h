@@ -83,7 +83,7 @@ struct Fetched {
 // checks the payload. Warm records come from the mappings; for cold ones many requests are under way at once,
 // in the order of the disk.
 Fetched fetch(const std::vector<File*>& files, Numbers file, Numbers offsets, Numbers lengths, Numbers places,
-              Room out, bool verify, unsigned threads);
+              Room out, bool verify, unsigned threads, bool framed);
 
 // The same from frames that stand in memory.
 Fetched take(Bytes source, Numbers offsets, Numbers lengths, Numbers places, Room out, bool verify);

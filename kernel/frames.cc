@@ -322,6 +322,13 @@ Totals fingerprint(const Frames& frames) {
   return totals;
 }
 
+Totals fingerprint_of(Numbers lengths, Numbers crcs) {
+  if (lengths.size() != crcs.size()) refuse("lengths and crcs differ in length");
+  Totals totals;
+  for (std::size_t i = 0; i < lengths.size(); ++i) totals.add(lengths[i], unmask(static_cast<std::uint32_t>(crcs[i])));
+  return totals;
+}
+
 std::size_t fragments(Numbers bounds, std::uint64_t large, std::uint64_t group, Slots ends) {
   const std::size_t n = bounds.size() - 1;
   if (ends.size() < n) refuse("ends must have a place for every frame");

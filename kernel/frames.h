@@ -63,6 +63,7 @@ std::size_t gather(const Frames& source, Numbers index, Room out, Slots out_boun
 std::size_t scatter(const Frames& source, Numbers bucket, std::size_t first, Room out, Slots cursors,
                     Numbers limits);
 Totals fingerprint(const Frames& frames);
+Totals fingerprint_of(Numbers lengths, Numbers crcs);
 std::size_t fragments(Numbers bounds, std::uint64_t large, std::uint64_t group, Slots ends);
 
 // Writes the frame of `payload` to the start of `out`; false when it does not fit.

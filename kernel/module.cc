@@ -111,6 +111,11 @@ void py_fingerprint(nb::handle buffer, nb::handle bounds, nb::handle totals) {
   released([&] { fingerprint({in.bytes(), edges.numbers()}).add_to(sums.slots()); });
 }
 
+void py_fingerprint_of(nb::handle lengths, nb::handle crcs, nb::handle totals) {
+  const Integers sizes(lengths, "lengths", false), checks(crcs, "crcs", false), sums(totals, "totals", true, 4);
+  released([&] { fingerprint_of(sizes.numbers(), checks.numbers()).add_to(sums.slots()); });
+}
+
 std::size_t py_fragments(nb::handle bounds, U64 large, U64 group, nb::handle ends) {
   const Integers edges(bounds, "bounds", false, 1), out(ends, "ends", true);
   return released([&] { return fragments(edges.numbers(), large, group, out.slots()); });
@@ -240,6 +245,7 @@ NB_MODULE(_kernel, m) {
   m.def("scatter", py_scatter, "source"_a, "bounds"_a, "bucket"_a, "first"_a, "out"_a, "cursors"_a,
         "limits"_a);
   m.def("fingerprint", py_fingerprint, "buffer"_a, "bounds"_a, "totals"_a);
+  m.def("fingerprint_of", py_fingerprint_of, "lengths"_a, "crcs"_a, "totals"_a);
   m.def("fragments", py_fragments, "bounds"_a, "large"_a, "group"_a, "ends"_a);
   m.def("append", py_append, "out"_a, "position"_a, "payload"_a, "totals"_a);
   m.def("append_many", py_append_many, "out"_a, "position"_a, "payloads"_a, "first"_a, "totals"_a);

@@ -3,7 +3,9 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 
+#include <fcntl.h>
 #include <cerrno>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -116,7 +118,8 @@ void open_file(File* self, int fd) {
 }
 
 std::tuple<std::size_t, int, int> py_fetch(const nb::list& files, nb::handle file, nb::handle offsets,
-                                           nb::handle lengths, nb::handle places, nb::handle out, bool verify, unsigned threads) {
+                                           nb::handle lengths, nb::handle places, nb::handle out, bool verify,
+                                           unsigned threads, bool framed) {
   std::vector<File*> opened;
   std::vector<nb::object> held;  // the caller's list may change meanwhile
   for (nb::handle one : files) {
@@ -130,9 +133,23 @@ std::tuple<std::size_t, int, int> py_fetch(const nb::list& files, nb::handle fil
   Fetched fetched;
   {
     const Gone gone;
-    fetched = fetch(opened, which.numbers(), from.numbers(), sizes.numbers(), to.numbers(), room.room(), verify, threads);
+    fetched = fetch(opened, which.numbers(), from.numbers(), sizes.numbers(), to.numbers(), room.room(), verify,
+                    threads, framed);
   }
   return {fetched.record, static_cast<int>(fetched.fault), fetched.error};
+}
+
+// Gives the space of a range of a file back; whether that can be done here.
+bool py_punch(int fd, U64 offset, U64 size) {
+#ifdef FALLOC_FL_PUNCH_HOLE
+  constexpr auto kMost = static_cast<U64>(std::numeric_limits<off_t>::max());
+  if (size == 0 || offset > kMost || size > kMost - offset) return false;
+  const nb::gil_scoped_release released;
+  return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                   static_cast<off_t>(size)) == 0;
+#else
+  return (void)fd, (void)offset, (void)size, false;
+#endif
 }
 
 std::pair<std::size_t, int> py_take(nb::handle source, nb::handle offsets, nb::handle lengths, nb::handle places,
@@ -253,10 +270,11 @@ void add_files(nb::module_& m) {
   m.def("search_sums", py_search_sums, "packed"_a, "firsts"_a, "bases"_a, "groups"_a, "positions"_a, "found"_a,
         "begin"_a);
   m.def("fetch", py_fetch, "files"_a, "file"_a, "offsets"_a, "lengths"_a, "places"_a, "out"_a, "verify"_a,
-        "threads"_a);
+        "threads"_a, "framed"_a = false);
   m.def("take", py_take, "source"_a, "offsets"_a, "lengths"_a, "places"_a, "out"_a, "verify"_a);
   m.def("walk", py_walk, "fd"_a, "size"_a, "begin"_a, "end"_a, "sync"_a, "limit"_a);
   m.def("digest", py_digest, "fd"_a, "size"_a);
+  m.def("punch", py_punch, "fd"_a, "offset"_a, "size"_a);
   m.def("survey", py_survey, "paths"_a, "limit"_a);
   m.def("stamps", py_stamps, "paths"_a);
 }

@@ -80,7 +80,7 @@ OLD_TEXT, NEW_TEXT = b"the old content\n" * 500, b"the new content, which is lon
 def _replace(folder, content):
     from croupier import storage
 
-    storage.sweep(str(folder), "settings.json")
+    storage.sweep(str(folder), ["settings.json"])
     storage.write_file(folder / "settings.json", content)
 
 

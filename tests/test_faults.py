@@ -256,7 +256,7 @@ def test_sweep_knows_the_dead_from_the_living(tmp_path):
     ]
     for path in (dead, *others):
         path.write_bytes(b"half")
-    assert storage.sweep(str(tmp_path), "t.tfrecord") == [str(dead)]
+    assert storage.sweep(str(tmp_path), ["t.tfrecord"]) == [str(dead)]
     assert not dead.exists()
     assert all(path.exists() for path in others)
     living.write(b"whole")
@@ -281,7 +281,7 @@ def test_sweep_does_not_follow_links(tmp_path):
     target = tmp_path / "precious"
     target.write_bytes(b"data")
     (tmp_path / ".t.tfrecord.0123abcd.tmp").symlink_to(target)
-    storage.sweep(str(tmp_path), "t.tfrecord")
+    storage.sweep(str(tmp_path), ["t.tfrecord"])
     assert target.read_bytes() == b"data"
 
 

@@ -92,7 +92,7 @@ def test_rooms_import_downwards_only():
         {"errors", "_kernel", "direct"},
         {"storage", "runtime", "batch"},
         {"frames"},
-        {"codec", "example"},
+        {"codec", "example", "work"},
         {"publish", "streams"},
         {"table"},
         {"output"},

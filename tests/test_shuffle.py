@@ -15,7 +15,7 @@ import pytest
 
 import croupier
 from croupier import output
-from croupier.shuffling import merging, planning, run
+from croupier.shuffling import STRATEGIES, merging, planning, reading, run, spill
 from dataset_help import framed
 
 
@@ -67,7 +67,7 @@ def little_memory(monkeypatch):
     """Runs as small as a test wants them, which no budget that the process itself fits in would give."""
 
     def limit(size):
-        monkeypatch.setattr(planning, "_run_bytes", lambda runtime: size)
+        monkeypatch.setattr(planning, "run_bytes", lambda runtime: size)
         monkeypatch.setattr(output, "DIRECT_FROM", 100_000)
 
     return limit
@@ -131,7 +131,7 @@ def test_equal_keys_come_in_the_order_of_files_and_records(tmp_path, little_memo
 
     kernel = type("Kernel", (), {**vars(croupier._kernel), "record_keys": staticmethod(few_keys)})
     monkeypatch.setattr(run, "_kernel", kernel)
-    monkeypatch.setattr(sys.modules["croupier.shuffling.spill"], "_kernel", kernel)
+    monkeypatch.setattr(spill, "_kernel", kernel)
     files = some_files(5, 6, 200)
     paths = write_inputs(tmp_path / "data", files)
     order = []
@@ -250,29 +250,30 @@ def test_records_that_no_memory_holds(tmp_path, little_memory):
 def test_a_file_that_grows_meanwhile_is_noticed(tmp_path, monkeypatch):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(framed([b"x" * 100] * 100))
-    pour = sys.modules["croupier.shuffling.reading"]._Reader.pour
+    block = reading._Reader.next
 
-    def pour_and_append(self, *arguments):
+    def block_and_append(self):
         with path.open("ab") as file:
             file.write(framed([b"new"]))
-        return pour(self, *arguments)
+        return block(self)
 
-    monkeypatch.setattr(sys.modules["croupier.shuffling.reading"]._Reader, "pour", pour_and_append)
-    with pytest.raises(croupier.StaleError, match=r"a\.tfrecord"):
-        croupier.shuffle(path, tmp_path / "out" / "t")
+    monkeypatch.setattr(reading._Reader, "next", block_and_append)
+    for strategy in ("memory", "spill"):
+        with pytest.raises(croupier.StaleError, match=r"a\.tfrecord"):
+            croupier.shuffle(path, tmp_path / "out" / "t", strategy=strategy)
+    assert os.listdir(tmp_path / "out") == []
 
 
 def test_spoilt_temporary_files_are_noticed(tmp_path, little_memory, monkeypatch):
-    spill = sys.modules["croupier.shuffling.spill"]
-    load = spill.Spill._load
+    read = spill.Spill.read
     paths = write_inputs(tmp_path / "data", some_files(10, 3, 600))
     little_memory(100_000)
 
     def spoilt(self, line):
         os.pwrite(self._fd, b"\xff\0\xff", line.offset + line.stored // 2)
-        return load(self, line)
+        return read(self, line)
 
-    monkeypatch.setattr(spill.Spill, "_load", spoilt)
+    monkeypatch.setattr(spill.Spill, "read", spoilt)
     with pytest.raises(croupier.IntegrityError, match="temporary file"):
         croupier.shuffle(paths, tmp_path / "out" / "t")
     assert not list((tmp_path / "out").rglob("t-*"))
@@ -283,7 +284,7 @@ def test_ranges_stay_within_memory():
     rng = random.Random(12)
     lines = [line(rng.getrandbits(64), rng.randrange(1, 1000), rng.randrange(1, 5)) for _ in range(3000)]
     spills = [type("S", (), {"lines": lines[number::7]}) for number in range(7)]
-    ends = list(merging._ranges(spills, 20_000))
+    ends = list(merging.Merge(spills, 20_000, None)._ranges(0))
     assert ends == sorted(ends)
     assert ends[-1] == 2**64 - 1
     for low, high in itertools.pairwise([-1, *ends]):
@@ -361,3 +362,184 @@ def test_the_command(tmp_path, command):
     assert receipt["seed"] == 3
     assert command("shuffle", tmp_path / "data" / "in-*", tmp_path / "t", "--memory", "much").code == 2
     assert command("shuffle", tmp_path / "only-one").code == 2
+
+
+def mixed_inputs(folder, forms):
+    """Small and large records; the large ones are fragments of their own."""
+    files = some_files(13, 5, 500)
+    rng = random.Random(14)
+    files[1] = [b"%d|" % number + rng.randbytes(40_000) for number in range(20)]
+    files[3] += [b"big" + bytes(50_000) for _ in range(5)]
+    return files, write_inputs(folder, files, forms)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+@pytest.mark.parametrize("forms", [["none"], ["none", "gzip", "zlib"]], ids=["plain", "mixed"])
+def test_one_output_for_every_strategy(tmp_path, little_memory, compression, forms):
+    files, paths = mixed_inputs(tmp_path / "data", forms)
+    whole, digests = expected(files, 11), set()
+    for strategy in STRATEGIES:
+        if (strategy == "gather" and forms != ["none"]) or (
+            strategy == "fragments" and compression != "gzip"
+        ):
+            with pytest.raises(croupier.UsageError, match=f"strategy {strategy}"):
+                croupier.shuffle(paths, tmp_path / "no" / "t", compression=compression, strategy=strategy)
+            continue
+        for size in [1 << 26] if strategy == "memory" else [1 << 26, 300_000]:
+            little_memory(size)
+            prefix = tmp_path / strategy / str(size) / "t"
+            receipt = croupier.shuffle(
+                paths, prefix, seed=11, shards=4, compression=compression, strategy=strategy, workers=2
+            )
+            assert receipt["strategy"] == strategy
+            assert list(croupier.read(prefix.parent)) == whole
+            assert (receipt["spilled_runs"] > 0) == (
+                strategy in ("spill", "fragments") and (size < 1 << 26 or strategy == "spill")
+            )
+            digests.add(digest(shards_of(prefix)))
+            assert sorted(os.listdir(prefix.parent / ".croupier")) == ["records.table", "t.receipt.json"]
+    assert len(digests) == 1
+
+
+class Stopped(BaseException):
+    """As a signal does."""
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_resumed_after_any_step(tmp_path, little_memory, monkeypatch, strategy):
+    """Stopped when any note of the journal is to be written, and who resumes is stopped again soon after."""
+    from croupier import work
+
+    compression = "gzip" if strategy == "fragments" else "none"
+    _, paths = mixed_inputs(tmp_path / "data", ["none"] if strategy == "gather" else ["none", "gzip", "none"])
+    options = {"seed": 5, "shards": 4, "compression": compression, "strategy": strategy, "workers": 2}
+    little_memory(1 << 26 if strategy == "memory" else 250_000)
+
+    def count(block):
+        return {"records": len(block), "bytes": int(block.bounds[-1] - block.bounds[0])}
+
+    if strategy != "gather":  # who counts reads everything anew there
+        options["tally"] = count
+    right = croupier.shuffle(paths, tmp_path / "right" / "t", **options)
+    whole = digest(shards_of(tmp_path / "right" / "t"))
+    assert right.get("tally", right["in"])["records"] == right["in"]["records"]
+    note, left = work.WorkFolder.note, [0]
+
+    def stop_there(self, name, content):
+        if name != "job":
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            left[0] -= 1
+        note(self, name, content)
+
+    monkeypatch.setattr(work.WorkFolder, "note", stop_there)
+    for step in itertools.count():
+        prefix = tmp_path / str(step) / "t"
+        attempts = 0
+        while True:
+            left[0] = step if attempts == 0 else 1 + step % 3
+            try:
+                receipt = croupier.shuffle(paths, prefix, resume=True, **options)
+                break
+            except KeyboardInterrupt as error:
+                attempts, notes = attempts + 1, getattr(error, "__notes__", ())
+            kept = list(prefix.parent.glob(".croupier/t.work/*-0*.json"))
+            assert bool(kept) == any("--resume" in text for text in notes)
+            assert shards_of(prefix) == []
+        assert digest(shards_of(prefix)) == whole
+        assert receipt["out"] == right["out"]
+        assert receipt.get("tally") == right.get("tally")
+        assert sorted(os.listdir(prefix.parent / ".croupier")) == ["records.table", "t.receipt.json"]
+        assert sorted(path.name for path in prefix.parent.iterdir()) == [
+            ".croupier",
+            *(f"t-{number:05d}-of-00004.tfrecord{'.gz' * (compression == 'gzip')}" for number in range(4)),
+        ]
+        kept = croupier.open(shards_of(prefix), index="require")
+        assert kept[:].tolist() == list(croupier.read(shards_of(prefix)))
+        assert croupier.shuffle(paths, prefix, resume=True, **options)["shards"] == receipt["shards"]
+        if attempts == 0:
+            break
+    assert step >= 4
+
+
+def test_resume_is_of_the_same_job(tmp_path, little_memory, monkeypatch):
+    from croupier import work
+
+    _, paths = mixed_inputs(tmp_path / "data", ["none"])
+    note = work.WorkFolder.note
+
+    def stop_there(self, name, content):
+        if name.startswith("shard-00002"):
+            raise KeyboardInterrupt
+        note(self, name, content)
+
+    monkeypatch.setattr(work.WorkFolder, "note", stop_there)
+    prefix = tmp_path / "out" / "t"
+    with pytest.raises(KeyboardInterrupt):
+        croupier.shuffle(paths, prefix, shards=4, strategy="spill")
+    monkeypatch.setattr(work.WorkFolder, "note", note)
+    with pytest.raises(croupier.UsageError, match=r"another job.*seed"):
+        croupier.shuffle(paths, prefix, shards=4, seed=1, resume=True)
+    os.utime(paths[0], (1, 1))
+    with pytest.raises(croupier.UsageError, match=r"another job.*inputs"):
+        croupier.shuffle(paths, prefix, shards=4, resume=True)
+    (tmp_path / "out" / ".croupier" / "t.work" / "job.json").write_text("{")
+    with pytest.raises(croupier.UsageError, match=r"job\.json: is damaged"):
+        croupier.shuffle(paths, prefix, shards=4, resume=True)
+    croupier.shuffle(paths, prefix, shards=4)
+    assert sorted(os.listdir(tmp_path / "out" / ".croupier")) == ["records.table", "t.receipt.json"]
+    assert not list((tmp_path / "out").glob(".*.tmp"))
+
+
+def test_one_job_at_a_time(tmp_path):
+    from croupier.work import WorkFolder
+
+    (tmp_path / "a.tfrecord").write_bytes(framed([b"x"] * 9))
+    other = WorkFolder(str(tmp_path / "out"), "t")
+    with pytest.raises(croupier.UsageError, match="another process is writing this output"):
+        croupier.shuffle(tmp_path / "a.tfrecord", tmp_path / "out" / "t")
+    with (
+        pytest.raises(croupier.UsageError, match="another process is writing this output"),
+        croupier.writer(tmp_path / "out" / "t", shards=2),
+    ):
+        pass
+    other.remove()
+    other.close()
+    croupier.shuffle(tmp_path / "a.tfrecord", tmp_path / "out" / "t")
+
+
+@pytest.mark.parametrize("strategy", ["memory", "spill", "fragments"])
+def test_equal_records_are_left_out(tmp_path, little_memory, strategy):
+    files = some_files(15, 4, 300)
+    rng = random.Random(16)
+    large = [rng.randbytes(40_000) for _ in range(4)]
+    files = [[*file, *rng.choices(files[0], k=50), *rng.choices(large, k=6)] for file in files]
+    paths = write_inputs(tmp_path / "data", files)
+    distinct = {payload for file in files for payload in file}
+    outputs = set()
+    for size in [1 << 26] if strategy == "memory" else [1 << 26, 200_000]:
+        little_memory(size)
+        prefix = tmp_path / str(size) / "t"
+        receipt = croupier.shuffle(
+            paths, prefix, shards=3, compression="gzip", strategy=strategy, dedup=True, workers=2
+        )
+        left = list(croupier.read(prefix.parent))
+        assert len(left) == len(distinct)
+        assert set(left) == distinct
+        assert receipt["duplicates"] == sum(map(len, files)) - len(distinct)
+        counts = [sum(1 for _ in croupier.read(path)) for path in shards_of(prefix)]
+        assert max(counts) - min(counts) <= 1
+        outputs.add(digest(shards_of(prefix)))
+    croupier.shuffle(paths[::-1], tmp_path / "memory" / "t", shards=3, compression="gzip", dedup=True)
+    assert outputs == {digest(shards_of(tmp_path / "memory" / "t"))}
+    croupier.shuffle(paths, tmp_path / "other" / "t", shards=3, compression="gzip", dedup=True, seed=1)
+    assert list(croupier.read(tmp_path / "other")) != left
+
+
+def test_most_records_in_memory(tmp_path):
+    _, paths = mixed_inputs(tmp_path / "data", ["gzip"])
+    whole = croupier.shuffle(paths, tmp_path / "a" / "t", shards=2)
+    some = croupier.shuffle(paths, tmp_path / "b" / "t", shards=2, max_records=100)
+    assert whole["spilled_runs"] == 0
+    assert some["spilled_runs"] == some["in"]["records"] // 100
+    assert digest(shards_of(tmp_path / "a" / "t")) == digest(shards_of(tmp_path / "b" / "t"))

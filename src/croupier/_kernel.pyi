@@ -90,6 +90,9 @@ def fingerprint(buffer: Buffer, bounds: U64, totals: U64) -> None:
     the frame stores it: `scan` or `check_frames` must have found the checksums right.
     """
 
+def fingerprint_of(lengths: U64, crcs: U64, totals: U64) -> None:
+    """As `fingerprint`, for frames that are elsewhere: payload sizes, and checksums as they store them."""
+
 def fragments(bounds: U64, large: int, group: int, ends: U64) -> int:
     """Cut frames into compression fragments: ends[0..count) get the frame number after each one; gives count.
 
@@ -210,8 +213,11 @@ def fetch(
     out: Data,
     verify: bool,
     threads: int,
+    framed: bool = False,
 ) -> tuple[int, int, int]:
     """Read the payload of the frame at offsets[k] of files[file[k]], of lengths[k] bytes, to out[places[k]:].
+
+    `framed`: and the rest of its frame to where it belongs around that.
 
     Gives (request, why, errno): FETCHED, or what was wrong with the first request at fault.
     """
@@ -227,6 +233,9 @@ def walk(fd: int, size: int, begin: int, end: int, sync: bool, limit: int) -> tu
 
 def digest(fd: int, size: int) -> int:
     """CRC-32C of all of a small file, or of sixteen pieces of a large one."""
+
+def punch(fd: int, offset: int, size: int) -> bool:
+    """Give the space of a range of a file back; False where that cannot be done."""
 
 def survey(paths: list[str], limit: int) -> tuple[bytes, bytes]:
     """Open files one after the other: (nine columns of uint64, lengths of the records of those it walked).

@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import time
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,10 +23,10 @@ from croupier.codec.detect import Compression
 from croupier.errors import IntegrityError, UsageError
 from croupier.frames import OVERHEAD
 from croupier.publish import ShardSet
-from croupier.runtime import MIB, Ordered, Runtime
+from croupier.runtime import MIB, Ordered, Runtime, Task
 from croupier.storage import AtomicFile
-from croupier.table.model import Kind
-from croupier.table.new import FileIndex, keep_new
+from croupier.table.model import Kind, Table
+from croupier.table.new import FileIndex
 
 # A task for the threads is what fills a block, less an open group: at least 1 MiB, as smaller tasks scale
 # badly (two threads give 1.95x at eight records of 155 KB, 1.55x at one).
@@ -68,17 +69,30 @@ class Proof(NamedTuple):
         fingerprint = (self.fingerprint + other.fingerprint) % (1 << 128)
         return Proof(self.records + other.records, self.payload_bytes + other.payload_bytes, fingerprint)
 
+    def minus(self, other: Proof) -> Proof:
+        """What is left without some of it."""
+        fingerprint = (self.fingerprint - other.fingerprint) % (1 << 128)
+        return Proof(self.records - other.records, self.payload_bytes - other.payload_bytes, fingerprint)
+
     def as_dict(self) -> dict[str, Any]:
         """For the receipt."""
         return self._asdict() | {"fingerprint": f"{self.fingerprint:032x}"}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Proof:
+        """The same again."""
+        records, size = int(content["records"]), int(content["payload_bytes"])
+        return cls(records, size, int(content["fingerprint"], 16))
 
 
 class Shard:
     """One output file and the block that is being filled for it."""
 
-    __slots__ = ("block", "crc", "file", "index", "position", "proof", "size", "stream", "under_way")
+    __slots__ = (
+        "block", "crc", "ended", "file", "index", "position", "proof", "size", "stream", "under_way"
+    )  # fmt: skip
 
-    def __init__(self, file: AtomicFile, stream: Any) -> None:
+    def __init__(self, file: AtomicFile, stream: Any = None) -> None:
         self.file = file
         self.block = bytearray()  # room comes with the first frame, and goes with the last
         self.position = 0
@@ -88,7 +102,9 @@ class Shard:
         self.size = 0
         self.stream = stream  # zlib's compressor
         self.under_way = 0
-        self.index = FileIndex()
+        self.ended = False
+        """No frame follows."""
+        self.index: FileIndex | None = FileIndex()
 
 
 class _Work(NamedTuple):
@@ -105,6 +121,9 @@ class _Done(NamedTuple):
     work: _Work
     encoded: Encoded
     proof: Proof
+
+
+Splice = Callable[..., tuple[Encoded, Proof, _Integers]]
 
 
 class Output:
@@ -131,27 +150,47 @@ class Output:
         self._set: ShardSet | None = None
         self._began = 0.0
         self._direct = False
+        self._on_sealed: Callable[[int, Shard, Table], None] | None = None
+        self._seals: list[tuple[int, Shard, Task[Table]]] = []
         self.shards: list[Shard] = []
+        """Those that were begun; the others follow in their order."""
 
-    def open(self, expected: int = 0) -> None:
-        """Begin the files, under temporary names; everything that can be refused is refused here.
+    def open(
+        self,
+        expected: int = 0,
+        on_sealed: Callable[[int, Shard, Table], None] | None = None,
+        adopted: Sequence[tuple[str, Proof]] = (),
+    ) -> None:
+        """Make ready; everything that can be refused is refused here.
 
-        Where many plain bytes are `expected`, one file after the other, they are written past the page cache.
+        Who writes one shard after the other is told by `on_sealed` when one is complete on the device, and
+        may go on behind those that an earlier process completed (temporary names and what is in them). Where many
+        plain bytes are `expected`, they are written past the page cache.
         """
         self._direct = expected >= DIRECT_FROM and self._compression is Compression.NONE
+        self._on_sealed = on_sealed
         self._began = time.monotonic()
-        self._set = ShardSet(self.name, self.paths, overwrite=self._overwrite)
-        try:
-            for file in self._set.files:
-                stream = deflate.zlib_stream(self._level) if self._compression is Compression.ZLIB else None
-                self.shards.append(Shard(file, stream))
-        except BaseException:  # no memory
-            self._set.discard()
-            raise
+        spare = None if on_sealed is None else [temporary for temporary, _ in adopted]
+        self._set = ShardSet(self.name, self.paths, overwrite=self._overwrite, spare=spare)
+        for number, (temporary, proof) in enumerate(adopted):
+            shard = Shard(self._set.begin(number, temporary))
+            shard.proof, shard.ended, shard.index = proof, True, None
+            self.shards.append(shard)
 
-    def close(self) -> None:
-        """Remove whatever was not published."""
+    def begin(self) -> Shard:
+        """The next shard, under a temporary name."""
+        if self._set is None:
+            raise UsageError(f"{self.name}: is not open")
+        stream = deflate.zlib_stream(self._level) if self._compression is Compression.ZLIB else None
+        shard = Shard(self._set.begin(len(self.shards)), stream)
+        self.shards.append(shard)
+        return shard
+
+    def close(self, *, keep: bool = False) -> None:
+        """Remove whatever was not published; `keep` leaves complete shards for another process to adopt."""
         if self._set is not None:
+            if keep:
+                self._set.keep_sealed()
             self._set.discard()
         self.shards, self._free = [], []
 
@@ -163,7 +202,8 @@ class Output:
         """Hand over what is ready; where that is not enough, the record gets a block of its size."""
         self._hand_over(shard, last=False)
         if len(shard.block) - shard.position < need:
-            larger = bytearray(max(BLOCK, shard.position + need))
+            size = max(BLOCK, shard.position + need)
+            larger = self._free.pop() if self._free and size == BLOCK else bytearray(size)
             larger[: shard.position] = memoryview(shard.block)[: shard.position]
             shard.block = larger
 
@@ -181,10 +221,24 @@ class Output:
             first = order[done]
             self.make_room(shard, int(bounds[first + np.uint64(1)] - bounds[first]))
 
-    def finish(self, shard: Shard) -> None:
-        """No frame follows in this shard: let go of its memory."""
+    def splice(self, shard: Shard, weight: int, make: Splice, *arguments: Any) -> None:
+        """Add fragments that are compressed already: on a thread, `make` gives them, and what is in them."""
         self._hand_over(shard, last=True)
-        shard.file.end_direct()
+        shard.under_way += 1
+        for done in self._ordered.put(weight, self._spliced, shard, make, arguments):
+            self._store(done)
+
+    @staticmethod
+    def _spliced(shard: Shard, make: Splice, arguments: tuple[Any, ...]) -> _Done:
+        encoded, proof, bounds = make(*arguments)
+        return _Done(_Work(shard, bytearray(), memoryview(b""), bounds, bounds.tolist()), encoded, proof)
+
+    def finish(self, shard: Shard) -> None:
+        """No frame follows in this shard."""
+        self._hand_over(shard, last=True)
+        shard.ended = True
+        if not shard.under_way:
+            self._end(shard)
 
     def _hand_over(self, shard: Shard, *, last: bool) -> None:
         """Give the block's whole fragments to the codec, and begin a new block with what is left."""
@@ -238,36 +292,58 @@ class Output:
             shard.file.write(self._gzip.header)
         shard.file.write(done.encoded.data)
         if self._compression is Compression.GZIP:
-            shard.crc = deflate.combine(shard.crc, done.encoded)
+            shard.crc = deflate.crc32_combine(shard.crc, done.encoded.crc, done.encoded.size)
         shard.size += done.encoded.size
         shard.proof = shard.proof.plus(done.proof)
         shard.under_way = max(0, shard.under_way - 1)
-        shard.index.add(done.work.bounds, done.work.edges, done.encoded.fragments)
+        if shard.index is not None:
+            shard.index.add(done.work.bounds, done.work.edges, done.encoded.fragments)
         if len(block) == BLOCK:
             self._free.append(block)
+        if shard.ended and not shard.under_way:
+            self._end(shard)
 
-    def publish(self, came: Proof, job: dict[str, Any], *, tables: bool) -> dict[str, Any]:
-        """Finish all files and let them appear, if what went out is what came in; gives the receipt.
+    def _end(self, shard: Shard) -> None:
+        """All frames are in the file: add what stands behind them."""
+        if self._compression is Compression.GZIP:
+            if not shard.size:
+                shard.file.write(self._gzip.header)
+            shard.file.write(self._gzip.trailer(shard.crc, shard.size))
+        elif self._compression is Compression.ZLIB:
+            shard.file.write(shard.stream.flush())
+        shard.file.end_direct()
+        if self._on_sealed is not None:
+            self._seals.append((self.shards.index(shard), shard, self._runtime.submit(self._seal, shard)))
+            self._tell_sealed(wait=False)
 
-        Their offset tables can be kept as well; who writes one file after the other into a folder should not
-        ask for that, as a folder has one table, which is written anew each time.
-        """
+    def _seal(self, shard: Shard) -> Table:
+        """On a thread: devices take their time to flush."""
+        shard.file.seal()
+        shard.file.rest()
+        index = shard.index or FileIndex()
+        return index.table(shard.file.temporary, _KINDS[self._compression])
+
+    def _tell_sealed(self, *, wait: bool) -> None:
+        while self._seals and (wait or self._seals[0][2].done()):
+            number, shard, task = self._seals.pop(0)
+            table = task.result()
+            shard.index = None
+            if self._on_sealed is not None:
+                self._on_sealed(number, shard, table)
+
+    def publish(self, came: Proof, job: dict[str, Any]) -> dict[str, Any]:
+        """Finish all files and let them appear, if what went out is what came in; gives the receipt."""
+        while len(self.shards) < len(self.paths):
+            self.begin()
         for shard in self.shards:
-            self.finish(shard)
+            if not shard.ended:
+                self.finish(shard)
         for done in self._ordered.drain():
             self._store(done)
-        for shard in self.shards:
-            if self._compression is Compression.GZIP:
-                if not shard.size:
-                    shard.file.write(self._gzip.header)
-                shard.file.write(self._gzip.trailer(shard.crc, shard.size))
-            elif self._compression is Compression.ZLIB:
-                shard.file.write(shard.stream.flush())
+        self._tell_sealed(wait=True)
         receipt = self._receipt(came, job)
         if self._set is not None:
             self._set.publish(receipt)
-        if tables:
-            keep_new(self.paths, _KINDS[self._compression], [shard.index for shard in self.shards])
         return receipt
 
     def _receipt(self, came: Proof, job: dict[str, Any]) -> dict[str, Any]:

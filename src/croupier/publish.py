@@ -22,34 +22,43 @@ from typing import Any
 from croupier import storage
 from croupier.errors import InputNotFoundError, StorageError, UsageError
 from croupier.storage import SIDE_FOLDER, AtomicFile
+from croupier.work import refuse_while_running
 
 
 class ShardSet:
     """The files of one output while they are written."""
 
-    def __init__(self, name: str, paths: Sequence[str], *, overwrite: bool = False) -> None:
-        """`name` is the prefix (or the whole name of a single file) that the receipt will go by."""
+    def __init__(
+        self, name: str, paths: Sequence[str], *, overwrite: bool = False, spare: Sequence[str] | None = None
+    ) -> None:
+        """`name` is the prefix (or the whole name of a single file) that the receipt will go by.
+
+        Who has the output's work folder says with `spare` which temporary files are no leftovers.
+        """
         self.name = name
         self.folder = os.path.dirname(os.path.abspath(paths[0]))
         storage.make_folder(self.folder)
+        if spare is None:
+            refuse_while_running(self.folder, name)
         finish_publication(self.folder, name)
-        for path in (*paths, _journal_path(self.folder, name), receipt_path(self.folder, name)):
-            storage.sweep(*os.path.split(os.path.abspath(path)))
+        storage.sweep(self.folder, map(os.path.basename, paths), spare or ())
+        notes = _journal_path(self.folder, name), receipt_path(self.folder, name)
+        storage.sweep(os.path.join(self.folder, SIDE_FOLDER), map(os.path.basename, notes))
         _refuse_existing(self.folder, name, paths, overwrite)
         self._overwrite, self._paths = overwrite, list(paths)
-        self.files: list[AtomicFile] = []
-        try:
-            for path in paths:
-                self.files.append(AtomicFile(path))
-        except BaseException:
-            self.discard()
-            raise
+        self._files: dict[int, AtomicFile] = {}
+
+    def begin(self, number: int, adopted: str = "") -> AtomicFile:
+        """Open a file; or take one over that an earlier process has sealed under this temporary name."""
+        file = self._files[number] = AtomicFile(self._paths[number], adopted)
+        return file
 
     def publish(self, receipt: dict[str, Any]) -> None:
         """Flush all shards, rename all, then write the receipt."""
-        for file in self.files:
+        files = [self._files[number] for number in range(len(self._paths))]
+        for file in files:
             file.seal()
-        renames = [[os.path.basename(file.temporary), file.name] for file in self.files]
+        renames = [[os.path.basename(file.temporary), file.name] for file in files]
         side = os.path.join(self.folder, SIDE_FOLDER)
         storage.make_folder(side)
         storage.flush_folder(self.folder)  # the temporary names, which the journal promises
@@ -57,7 +66,7 @@ class ShardSet:
         path, journal = _journal_path(self.folder, self.name), _dump({"renames": renames, "receipt": receipt})
         try:
             storage.write_file(path, journal, replace=False)
-            for file in self.files:
+            for file in files:
                 file.publish()
             _conclude(self.folder, self.name, receipt)
         except BaseException as error:
@@ -65,7 +74,7 @@ class ShardSet:
                 if isinstance(error, StorageError) and error.errno == errno.EEXIST:
                     raise UsageError(f"{path}: another process is publishing this output just now") from None
                 raise
-            for file in self.files:
+            for file in files:
                 file.keep()
             error.add_note(
                 "Every shard is complete on disk, but not all have their names yet: "
@@ -73,9 +82,15 @@ class ShardSet:
             )
             raise
 
+    def keep_sealed(self) -> None:
+        """What is sealed stays on disk for a later process to adopt; the rest can be discarded."""
+        for file in self._files.values():
+            if file.sealed:
+                file.keep()
+
     def discard(self) -> None:
         """Remove whatever was not published."""
-        for file in self.files:
+        for file in self._files.values():
             file.discard()
 
 

@@ -194,13 +194,20 @@ class AtomicFile:
     The temporary file is locked while its writer lives, so that `sweep` can tell a leftover from work.
     """
 
-    def __init__(self, path: PathLike) -> None:
+    def __init__(self, path: PathLike, adopted: str = "") -> None:
+        """`adopted`: the temporary name of a file that another process sealed; only to be published."""
         self.path = os.fspath(path)
         self.folder, self.name = os.path.split(os.path.abspath(self.path))
         self.written = 0
         self._fd = -1
         self._direct: Direct | None = None
-        self.temporary = ""
+        self.sealed = bool(adopted)
+        """Complete and on the device, under its temporary name."""
+        self.temporary = adopted and os.path.join(self.folder, adopted)
+        if adopted:
+            with reporting("read", self.temporary):
+                self.written = os.stat(self.temporary, follow_symlinks=False).st_size
+            return
         try:
             self._create()
         except BaseException:
@@ -248,9 +255,17 @@ class AtomicFile:
 
     def seal(self) -> None:
         """Flush to the device: the content is complete. The file stays open, for its lock."""
+        if self.sealed:
+            return
         self.end_direct()
         with reporting("flush", self.path, self):
             os.fsync(self._fd)
+        self.sealed = True
+
+    def rest(self) -> None:
+        """Close the sealed file, and with it give up the lock; it keeps its temporary name."""
+        fd, self._fd = self._fd, -1
+        close(fd)
 
     def publish(self, *, replace: bool = True) -> None:
         """Give the sealed file its name (see `flush_folder` for when that is on the device)."""
@@ -260,8 +275,8 @@ class AtomicFile:
             else:
                 self._link()
             self.temporary = ""
-            fd, self._fd = self._fd, -1
-            close(fd)
+            if self._fd >= 0:
+                self.rest()
 
     def _link(self) -> None:
         """A rename that fails where the name is taken; where there are no hard links, a plain rename."""
@@ -364,24 +379,31 @@ def remove(path: PathLike) -> None:
         os.unlink(path)
 
 
-def sweep(folder: str, name: str) -> list[str]:
-    """Remove the temporary files that killed writers of `name` left."""
-    removed = []
-    pattern = f"{glob.escape(os.path.join(folder, temporary_stem(name)))}.????????.tmp"
-    for path in glob.glob(pattern, include_hidden=True):
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(path)
-            removed.append(path)
-        except OSError:  # its writer lives, or it is not ours to remove
-            pass
-        finally:
-            close(fd)
-    return removed
+def sweep(folder: str, names: Iterable[str], spare: Iterable[str] = ()) -> list[str]:
+    """Remove the temporary files that killed writers of these names left, except those in `spare`."""
+    stems = {temporary_stem(name) for name in names}
+    try:
+        there = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    ours = [leaf for leaf in there if leaf.endswith(".tmp") and leaf[: -len(".01234567.tmp")] in stems]
+    found = [os.path.join(folder, leaf) for leaf in ours if leaf not in spare]
+    return [path for path in found if _remove_unlocked(path)]
+
+
+def _remove_unlocked(path: str) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    except OSError:  # its writer lives, or it is not ours to remove
+        return False
+    finally:
+        close(fd)
+    return True
 
 
 class reporting:  # noqa: N801 - reads as a statement: with reporting("open", path)

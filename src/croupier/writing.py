@@ -78,9 +78,13 @@ class Writer:
     def __enter__(self) -> Self:
         if self._used:
             raise UsageError(f"{self.name}: a writer can be used once")
-        self._output.open()
         self._used = True
-        self._shards = self._output.shards
+        try:
+            self._output.open()
+            self._shards = [self._output.begin() for _ in self.paths]
+        except BaseException:
+            self._output.close()
+            raise
         return self
 
     def __exit__(
@@ -140,4 +144,4 @@ class Writer:
     def _finish(self) -> None:
         if self._broken:
             raise UsageError(f"{self.name}: an earlier write failed half-way; nothing was published")
-        self.receipt = self._output.publish(Proof.of(self._totals), {"job": "write"}, tables=False)
+        self.receipt = self._output.publish(Proof.of(self._totals), {"job": "write"})

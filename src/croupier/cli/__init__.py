@@ -70,22 +70,32 @@ def main() -> NoReturn:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
-    except (KeyboardInterrupt, click.Abort, CancelledError):
+    except (KeyboardInterrupt, click.Abort, CancelledError) as error:
         click.echo("croupier: interrupted", err=True)
+        _say_notes(error)
         code = 128 + signal.SIGINT
+    except SystemExit as error:  # SIGTERM, SIGHUP
+        _say_notes(error)
+        raise
     except (BrokenPipeError, _ClosedPipe):  # `| head` has seen enough
         _close_stdout()
         code = 128 + signal.SIGPIPE
     except CroupierError as error:
         click.echo(f"croupier: {error}", err=True)
-        for note in getattr(error, "__notes__", ()):
-            click.echo(note, err=True)
+        _say_notes(error)
         code = 1 if isinstance(error, DataError | IntegrityError) else 2
     except OSError as error:  # all other files are reported by path
         click.echo(f"croupier: cannot write to standard output: {error.strerror}", err=True)
         _close_stdout()
         code = 2
     sys.exit(code)
+
+
+def _say_notes(error: BaseException) -> None:
+    """What is kept, and how to go on."""
+    for cause in (error, error.__cause__, error.__context__):
+        for note in getattr(cause, "__notes__", ()):
+            click.echo(note, err=True)
 
 
 def _close_stdout() -> None:

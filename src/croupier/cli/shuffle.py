@@ -38,13 +38,22 @@ if TYPE_CHECKING:
 @click.option("--level", type=int, help="1 (fast) to 9 (small).  [default: 5]")
 @click.option("--workers", type=int, help="Threads.  [default: one for each core]")
 @click.option(
+    "--strategy",
+    type=click.Choice(["auto", "memory", "gather", "spill", "fragments"]),
+    default="auto",
+    show_default=True,
+    help="How: --dry-run says what each means here.",
+)
+@click.option(
     "--on-corrupt",
     type=click.Choice(["fail", "tolerate-tail", "skip", "salvage"]),
     default="fail",
     show_default=True,
     help="What to do about damage.",
 )
+@click.option("--dedup", is_flag=True, help="Of records with equal payloads, keep one.")
 @click.option("--overwrite", is_flag=True, help="Replace files of the same names.")
+@click.option("--resume", is_flag=True, help="Go on where the same call was interrupted.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and what it takes; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the receipt (or the plan) as one JSON object.")
 def shuffle(inputs: tuple[str, ...], prefix: str, dry_run: bool, as_json: bool, **options: Any) -> None:
@@ -58,6 +67,7 @@ def shuffle(inputs: tuple[str, ...], prefix: str, dry_run: bool, as_json: bool, 
       croupier shuffle 'examples-*.tfrecord.gz' shuffled/train --seed 7
       croupier shuffle data/ shuffled/train --shards 64 --memory 8GB --tmp-dir /scratch
       croupier shuffle data/ shuffled/train --dry-run
+      croupier shuffle data/ shuffled/train --resume             after Ctrl-C, or a night without power
     """
     from croupier import shuffling, streams
 

@@ -86,9 +86,9 @@ class SeekableGzip:
         """Compress frames[edges[i]:edges[i + 1]] into a fragment each."""
         pieces, crc = [], 0
         for begin, end in pairwise(edges):
-            piece, check = _fragment(frames[begin:end], self.level)
+            piece, check = fragment(frames[begin:end], self.level)
             pieces.append(piece)
-            crc = isal_zlib.crc32_combine(crc, check, end - begin)
+            crc = crc32_combine(crc, check, end - begin)
         return Encoded(b"".join(pieces), crc, edges[-1] - edges[0], list(map(len, pieces)))
 
     def trailer(self, crc: int, size: int) -> bytes:
@@ -96,16 +96,16 @@ class SeekableGzip:
         return b"\x03\x00" + _TRAILER.pack(crc, size & 0xFFFFFFFF)
 
 
-def combine(crc: int, part: Encoded) -> int:
-    """CRC-32 of what `crc` covers followed by `part`."""
-    combined: int = isal_zlib.crc32_combine(crc, part.crc, part.size)
+def crc32_combine(crc: int, more: int, size: int) -> int:
+    """CRC-32 of what `crc` covers, followed by `size` bytes that `more` covers."""
+    combined: int = isal_zlib.crc32_combine(crc, more, size)
     return combined
 
 
 _ThreadState = threading.local()
 
 
-def _fragment(raw: memoryview, level: int) -> tuple[bytes, int]:
+def fragment(raw: memoryview, level: int) -> tuple[bytes, int]:
     """Raw deflate from a fresh state, ended by a full flush, and the CRC-32 of what it holds.
 
     By the reusable compressors that both packages make for their own threaded writers, in one call. A

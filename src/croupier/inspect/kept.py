@@ -44,7 +44,7 @@ def save(data: Dataset, schema: Schema) -> str | None:
         try:
             folder, name = os.path.split(place)
             storage.make_folder(folder)
-            storage.sweep(folder, name)
+            storage.sweep(folder, [name])
             storage.write_file(place, content)
         except StorageError:
             continue

@@ -30,6 +30,11 @@ class Input:
     modified: int
     compression: Compression
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether its bytes are frames."""
+        return self.compression is Compression.NONE
+
     def check_unchanged(self) -> None:
         """After it was read: is it still the file that was planned with?"""
         with storage.reporting("read", self.path):
@@ -73,7 +78,7 @@ def _look_at(path: str) -> Input:
 
 def expansion(inputs: Iterable[Input]) -> float:
     """Decompressed bytes to bytes on disk, from the beginnings of some of the compressed files."""
-    packed = [one for one in inputs if one.compression is not Compression.NONE and one.size]
+    packed = [one for one in inputs if not one.is_plain and one.size]
     step = len(packed) // SAMPLED + 1
     raw = stored = 0
     for one in packed[::step]:
@@ -96,6 +101,19 @@ def compressibility(inputs: Sequence[Input]) -> float:
         raw += len(head)
         packed += len(isal_zlib.compress(head, 1, -15))
     return raw / packed if packed else 1.0
+
+
+def mean_frame(inputs: Sequence[Input]) -> int:
+    """Bytes of a record with its frame, from the beginnings of some files."""
+    size = records = 0
+    some = [one for one in inputs if one.size]
+    for one in some[:: len(some) // SAMPLED + 1]:
+        with open_file(one.path, "skip", on_damage=lambda damage: None) as opened:
+            for block in opened.frames:
+                size += int(block.bounds[-1] - block.bounds[0])
+                records += len(block)
+                break
+    return size // records if records else 0
 
 
 def check_beginnings(inputs: Iterable[Input], on_corrupt: str) -> None:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from croupier import storage
 from croupier.codec import deflate
 from croupier.codec.detect import Compression
 from croupier.errors import UsageError
-from croupier.frames import OnCorrupt, check_on_corrupt
+from croupier.frames import MAX_RECORD, OnCorrupt, check_on_corrupt
 from croupier.output import BLOCK, SHARD_BYTES, file_names
 from croupier.publish import check_outputs
 from croupier.runtime import MIB, Runtime
-from croupier.shuffling.inputs import Input, check_beginnings, compressibility, expansion, find_inputs
+from croupier.shuffling.inputs import (
+    Input,
+    check_beginnings,
+    compressibility,
+    expansion,
+    find_inputs,
+    mean_frame,
+)
+from croupier.shuffling.journal import finished
+from croupier.shuffling.run import PER_RECORD
 
 AT_REST = 56 * MIB
 """What the process takes before it has read anything."""
@@ -25,6 +34,35 @@ PER_WORKER = 8 * MIB
 LEAST_RUN = 16 * MIB
 
 Asked = Literal["same", "gzip", "zlib", "none"]
+Strategy = Literal["memory", "gather", "spill", "fragments"]
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+"""memory     read once, written once; all records are in memory
+gather     plain files: read by number in the new order, a window at a time, written once
+spill      read, sorted and spilled in runs as large as memory; the runs are merged into the output
+fragments  gzip of large records: each is compressed when it is read, and held, spilled and written as that
+"""
+
+GATHER_FROM = 16 << 10
+"""Bytes of a record from which reading at random costs less than writing and reading everything once more."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for beside inputs and output; see `croupier.shuffle`."""
+
+    seed: int = 0
+    shards: int | None = None
+    shard_size: int | None = None
+    tmp_dir: storage.PathLike | None = None
+    compression: Asked = "same"
+    level: int | None = None
+    strategy: Strategy | Literal["auto"] = "auto"
+    on_corrupt: OnCorrupt = "fail"
+    dedup: bool = False
+    overwrite: bool = False
+    resume: bool = False
+    max_records: int | None = None
+    max_record_bytes: int = MAX_RECORD
 
 
 @dataclass(frozen=True)
@@ -37,23 +75,67 @@ class Plan:
     shards: int
     compression: Compression
     level: int
-    strategy: str
-    """"memory": read once, written once. "spill": in between, written to disk and read again."""
+    strategy: Strategy
+    """How: see STRATEGIES."""
+    why: str
+    """Why so."""
     workers: int
     memory: int
     """The budget."""
     run_bytes: int
-    """Of that, what a run may take."""
-    tmp_dir: str
+    """Of that, what records may take at a time."""
+    tmp_dir: str | None
+    """Where to spill to; None: beside the output."""
     input_bytes: int
     stream_bytes: int
     """Decompressed; exact for plain files, else from samples."""
+    held_bytes: int
+    """What all records would take in memory, as this strategy holds them."""
+    mean_bytes: int
+    """Of a record, from samples."""
     temporary_bytes: int
     output_bytes: int
+    on_corrupt: OnCorrupt
+    dedup: bool
+    overwrite: bool
+    resume: bool
+    max_records: int | None
+    max_record_bytes: int
+    finished: dict[str, Any] | None = None
+    """The receipt, where `resume` finds that everything is done."""
+
+    @property
+    def folder(self) -> str:
+        """Of the output."""
+        return os.path.dirname(os.path.abspath(self.prefix))
+
+    @property
+    def order(self) -> str:
+        """For the receipt."""
+        if self.dedup:
+            return "blake2b-128(payload, key=seed)[:8], first of equal records"
+        return "philox4x64-10(seed, file)[record], by (key, file, record)"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that decides what the output's bytes will be."""
+        packed = self.compression is not Compression.NONE
+        return {
+            "inputs": [[one.path, one.size, one.modified] for one in self.inputs],
+            "order": self.order,
+            "seed": self.seed,
+            "prefix": os.path.abspath(self.prefix),
+            "shards": self.shards,
+            "codec": deflate.codec_name(self.compression, self.level) if packed else "none",
+            "compression": self.compression.value,
+            "level": self.level if packed else 0,
+            "on_corrupt": self.on_corrupt,
+            "max_record_bytes": self.max_record_bytes,
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        rest = {key: value for key, value in vars(self).items() if key != "inputs"}
+        rest = {key: value for key, value in vars(self).items() if key not in ("inputs", "finished")}
         files = [
             {"path": one.path, "bytes": one.size, "compression": one.compression.value} for one in self.inputs
         ]
@@ -64,41 +146,90 @@ def make_plan(
     inputs: storage.PathLike | Iterable[storage.PathLike],
     prefix: storage.PathLike,
     runtime: Runtime,
-    *,
-    seed: int,
-    shards: int | None,
-    shard_size: int | None,
-    tmp_dir: storage.PathLike | None,
-    compression: Asked,
-    level: int | None,
-    on_corrupt: OnCorrupt,
-    overwrite: bool,
+    asked: Request,
 ) -> Plan:
     """Look at everything, and refuse what cannot work."""
-    _check_flags(seed, shards, shard_size, compression)
-    check_on_corrupt(on_corrupt)
+    _check(asked)
     files = find_inputs(inputs)
-    check_beginnings(files, on_corrupt)
-    kind = _output_kind(files, compression)
+    check_beginnings(files, asked.on_corrupt)
+    kind = _output_kind(files, asked.compression)
     stored = sum(one.size for one in files)
-    packed = sum(one.size for one in files if one.compression is not Compression.NONE)
+    packed = sum(one.size for one in files if not one.is_plain)
     ratio = expansion(files) if packed else 1.0
     stream = stored - packed + int(packed * ratio)
     written = _output_bytes(kind, files, stream, ratio)
-    count = shards or max(1, -(-written // (shard_size or SHARD_BYTES)))
+    count = asked.shards or max(1, -(-written // (asked.shard_size or SHARD_BYTES)))
     target = os.fspath(prefix)
     name, paths = file_names(target, count, kind)
     _refuse_own_inputs(files, paths)
-    check_outputs(name, paths, overwrite=overwrite)
-    folder = os.fspath(tmp_dir) if tmp_dir is not None else os.path.dirname(os.path.abspath(target))
-    run = _run_bytes(runtime)
-    spills = stream * 5 // 4 > run
-    temporary = min(stream, stored * 3 if packed else stream) if spills else 0
-    _check_space(os.path.dirname(os.path.abspath(target)), written, folder, temporary)
-    return Plan(
-        files, target, seed, count, kind, deflate.check_level(level), "spill" if spills else "memory",
-        runtime.workers, runtime.memory, run, folder, stored, stream, temporary, written,
+    run = run_bytes(runtime)
+    mean = mean_frame(files)
+    strategy, why = _choose(asked, files, kind, stream, written, mean, run)
+    held = int(min(written, stream) * _PARCELS) if strategy == "fragments" else stream
+    spilled = 0
+    if strategy == "spill" or (strategy == "fragments" and not fits(held, mean, run)):
+        spilled = held if strategy == "fragments" or not packed else min(stream, stored * 3)
+    folder = os.path.dirname(os.path.abspath(target))
+    tmp_dir = None if asked.tmp_dir is None else os.fspath(asked.tmp_dir)
+    plan = Plan(
+        files, target, asked.seed, count, kind, deflate.check_level(asked.level), strategy, why,
+        runtime.workers, runtime.memory, run, tmp_dir, stored, stream, held, mean, spilled, written,
+        asked.on_corrupt, asked.dedup, asked.overwrite, asked.resume, asked.max_records,
+        asked.max_record_bytes,
     )  # fmt: skip
+    if asked.resume and (receipt := finished(folder, name, plan.identity)):
+        return replace(plan, finished=receipt)
+    check_outputs(name, paths, overwrite=asked.overwrite)
+    _check_space(folder, written, tmp_dir or folder, spilled)
+    return plan
+
+
+_PARCELS = 1.3
+"""Bytes of compressed records in memory to those of the output: some compress less well than the sample."""
+
+
+def fits(held: int, mean: int, run: int) -> bool:
+    """Whether records that take `held` bytes fit in memory at once, with what is kept beside each."""
+    return held * 5 // 4 + held // max(mean, 1) * PER_RECORD <= run
+
+
+def _choose(
+    asked: Request, files: Sequence[Input], kind: Compression, stream: int, written: int, mean: int, run: int
+) -> tuple[Strategy, str]:
+    """The strategy, and why."""
+    plain = all(one.is_plain for one in files)
+    large = mean >= deflate.LARGE_FRAME and kind is Compression.GZIP
+    gathers = plain and asked.on_corrupt == "fail" and not asked.dedup and asked.max_records is None
+    if asked.strategy != "auto":
+        if asked.strategy == "gather" and not gathers:
+            raise UsageError(
+                "strategy gather reads records by number: that wants plain files, on_corrupt='fail', no "
+                "dedup and no limit on records"
+            )
+        if asked.strategy == "fragments" and kind is not Compression.GZIP:
+            raise UsageError("strategy fragments moves compressed records: that wants gzip as the output")
+        if asked.strategy == "memory" and not fits(stream, mean, run):
+            raise UsageError(
+                f"strategy memory: about {stream:,} bytes of records do not fit in the {run:,} left for them"
+            )
+        return asked.strategy, "as asked"
+    if large:
+        where = "" if fits(int(written * _PARCELS), mean, run) else ", by way of a temporary file"
+        return "fragments", f"records of about {mean:,} bytes are compressed once and moved compressed{where}"
+    if fits(stream, mean, run):
+        return "memory", "everything fits in memory"
+    if gathers and mean >= GATHER_FROM:
+        return "gather", f"records of about {mean:,} bytes can be read one by one in the new order"
+    return "spill", "not everything fits in memory"
+
+
+def _check(asked: Request) -> None:
+    check_on_corrupt(asked.on_corrupt)
+    if asked.strategy not in ("auto", *STRATEGIES):
+        raise UsageError(f"strategy must be auto, {', '.join(STRATEGIES)}, not {asked.strategy!r}")
+    if asked.max_records is not None and asked.max_records < 1:
+        raise UsageError(f"max_records must be at least 1, not {asked.max_records}")
+    _check_flags(asked.seed, asked.shards, asked.shard_size, asked.compression)
 
 
 def _check_flags(seed: int, shards: int | None, shard_size: int | None, compression: str) -> None:
@@ -126,11 +257,11 @@ def _output_bytes(kind: Compression, files: Sequence[Input], stream: int, ratio:
     """What the output will take, near enough to choose a number of shards by: from the inputs alone."""
     if kind is Compression.NONE:
         return stream
-    packed = any(one.compression is not Compression.NONE and one.size for one in files)
+    packed = any(not one.is_plain and one.size for one in files)
     return int(stream / (ratio if packed else compressibility(files)))
 
 
-def _run_bytes(runtime: Runtime) -> int:
+def run_bytes(runtime: Runtime) -> int:
     fixed = AT_REST + runtime.workers * (PER_WORKER + 4 * BLOCK)
     run = runtime.memory - fixed
     if run < LEAST_RUN:

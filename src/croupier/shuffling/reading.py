@@ -1,52 +1,94 @@
-"""Reading all input files into runs, several at a time."""
+"""Reading all input files into runs, several at a time; and how far that is, for another process to go on."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from croupier import _kernel
 from croupier.errors import UsageError
 from croupier.frames import OVERHEAD, Block, Damage, OnCorrupt
 from croupier.output import Proof
 from croupier.runtime import Runtime
 from croupier.shuffling.inputs import Input
+from croupier.shuffling.load import Load, Preparing, part, plain_load
 from croupier.shuffling.run import PER_RECORD, Run
 from croupier.streams import open_file
+
+Tally = Callable[[Block], Mapping[str, int]]
+"""Counts something about some records, on a thread."""
+
+
+class Covered:
+    """Which records of a file are in runs: pieces in order, (first, behind last, byte behind last)."""
+
+    def __init__(self, pieces: Sequence[Sequence[int]] = ()) -> None:
+        self.pieces = [(int(first), int(end), int(edge)) for first, end, edge in pieces]
+        self.total: int | None = None
+        """How many records the file has, once that is known."""
+
+    def add(self, first: int, end: int, edge: int) -> None:
+        """More of them."""
+        pieces = sorted([*self.pieces, (first, end, edge)])
+        self.pieces = pieces[:1]
+        for piece in pieces[1:]:
+            if piece[0] == self.pieces[-1][1]:
+                self.pieces[-1] = self.pieces[-1][0], *piece[1:]
+            else:
+                self.pieces.append(piece)
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is missing."""
+        return self.total == 0 or [piece[:2] for piece in self.pieces] == [(0, self.total)]
+
+    @property
+    def front(self) -> tuple[int, int]:
+        """(records, bytes) from the beginning on, without a gap."""
+        return self.pieces[0][1:] if self.pieces and self.pieces[0][0] == 0 else (0, 0)
+
+    def missing(self, record: int, count: int) -> tuple[int, int]:
+        """The first of these records that are not covered: (how many before them, how many)."""
+        begin = record
+        for first, end, _ in self.pieces:
+            if first <= begin < end:
+                begin = end
+        ends = [first for first, _, _ in self.pieces if first > begin]
+        return begin - record, max(min([record + count, *ends]) - begin, 0)
 
 
 class _Reader:
     """One file, as far as it was read."""
 
-    def __init__(self, number: int, path: str, blocks: Iterator[Block]) -> None:
-        self.number, self.path, self._blocks = number, path, blocks
+    def __init__(self, number: int, blocks: Iterator[Block], covered: Covered) -> None:
+        self.number, self._blocks, self._covered = number, blocks, covered
+        self._known = Covered(covered.pieces)  # what an earlier process has read
         self._block: Block | None = None
-        self._taken = 0  # frames of the block that are in a run
+        self.records = covered.front[0]
+        self.rest: Load | None = None
+        """What is in no run yet of the block at hand."""
 
-    def pour(self, run: Run, note: Callable[[Block], None]) -> bool:
-        """Fill the run; False at the end of the file."""
+    def next(self) -> Block | None:
+        """The next records that are in no run; None at the end of the file."""
         while True:
             if self._block is None:
-                self._block, self._taken = next(self._blocks, None), 0
+                self._block = next(self._blocks, None)
                 if self._block is None:
-                    return False
-                note(self._block)
-            self._taken = run.add(self.number, self._block, self._taken)
-            if self._taken < len(self._block):
-                self._refuse_giants(run, self._block)
-                return True
-            self._block = None
-
-    def _refuse_giants(self, run: Run, block: Block) -> None:
-        """A record that not even an empty run has room for."""
-        if run.records == 0:
-            size = int(np.diff(block.bounds[self._taken : self._taken + 2])[0])
-            raise UsageError(
-                f"{self.path}: record {block.record + self._taken} has {size:,} bytes: too many for this "
-                f"memory; give at least {3 * (size + PER_RECORD) // 1000 // 1000 + 100} MB"
-            )
+                    self._covered.total = self.records
+                    return None
+                self.records = self._block.record + len(self._block)
+            block, self._block = self._block, None
+            if not self._known.pieces:
+                return block
+            skip, count = self._known.missing(block.record, len(block))
+            if skip + count < len(block):
+                rest = skip + max(count, 1)
+                self._block = part(block, rest, len(block)) if rest < len(block) else None
+            if count:
+                return part(block, skip, skip + count)
 
 
 class Reading:
@@ -59,12 +101,21 @@ class Reading:
         on_corrupt: OnCorrupt,
         limit: int,
         on_damage: Callable[[Damage], None],
+        *,
+        preparing: Preparing | None = None,
+        tally: Tally | None = None,
     ) -> None:
-        self._runtime, self._policy, self._limit, self._on_damage = runtime, on_corrupt, limit, on_damage
-        self._waiting = list(enumerate(inputs))[::-1]
+        self._inputs, self._runtime, self._preparing, self._tally = inputs, runtime, preparing, tally
+        self._policy, self._limit, self._on_damage = on_corrupt, limit, on_damage
+        self._whole = bytearray(len(inputs))  # 1 where all of a file is in runs
+        self._covered: dict[int, Covered] = {}  # of files that are begun
+        self._next_file = 0
         self._begun: list[_Reader] = []
-        self._lock = threading.Lock()
+        self._left: list[Load] = []  # prepared, and in no run yet
+        self._reading = 0
+        self._change = threading.Condition()
         self.came = Proof()
+        self.counts: Counter[str] = Counter()
 
     @property
     def stream_bytes(self) -> int:
@@ -73,8 +124,28 @@ class Reading:
 
     @property
     def done(self) -> bool:
-        """Whether everything was read."""
-        return not self._waiting and not self._begun
+        """Whether everything is in runs."""
+        return not (self._begun or self._left or self._skip_whole() < len(self._inputs))
+
+    # How far it is
+
+    def state(self) -> dict[str, Any]:
+        """All that is in runs, for JSON; asked for between two runs."""
+        flags = np.frombuffer(bytes(self._whole), np.uint8)
+        edges = np.flatnonzero(np.diff(flags, prepend=0, append=0)).reshape(-1, 2)
+        parts = {str(number): one.pieces for number, one in self._covered.items() if one.pieces}
+        came, counts = self.came.as_dict(), dict(self.counts)
+        return {"whole": edges.tolist(), "parts": parts, "came": came, "counts": counts}
+
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        """From there."""
+        for begin, end in state["whole"]:
+            self._whole[begin:end] = b"\1" * (min(end, len(self._whole)) - begin)
+            self._runtime.advance(sum(one.size for one in self._inputs[begin:end]))
+        self._covered = {int(number): Covered(pieces) for number, pieces in state["parts"].items()}
+        self.came, self.counts = Proof.from_dict(state["came"]), Counter(state["counts"])
+
+    # Reading
 
     def fill(self, run: Run) -> None:
         """Until the run is full or there is nothing more."""
@@ -82,23 +153,135 @@ class Reading:
             pass
 
     def _fill(self, run: Run) -> None:
-        """On a thread: files that were begun first."""
-        while not run.full and (reader := self._next()) is not None:
-            if reader.pour(run, self._note):
-                self._begun.append(reader)
+        """On a thread."""
+        try:
+            self._fill_until_full(run)
+        except BaseException:
+            run.full = True  # the others need not go on
+            raise
 
-    def _next(self) -> _Reader | None:
-        with self._lock:
-            if self._begun:
-                return self._begun.pop(0)
-            if not self._waiting:
-                return None
-            number, source = self._waiting.pop()
-        return _Reader(number, source.path, self._blocks(source))
+    def _fill_until_full(self, run: Run) -> None:
+        """Files that were begun first."""
+        while not run.full:
+            if self._preparing is not None:
+                with self._change:
+                    load = self._left.pop() if self._left else None
+                if load is not None:
+                    self._add(run, load, keep=True)
+                    continue
+            reader = self._take()
+            if reader is None:
+                return
+            if self._preparing is None:
+                self._pour(run, reader)
+            else:
+                self._prepare(run, reader, self._preparing)
 
-    def _blocks(self, source: Input) -> Iterator[Block]:
-        with open_file(source.path, self._policy, self._limit, self._on_damage) as opened:
-            told = 0
+    def _pour(self, run: Run, reader: _Reader) -> None:
+        """All of a file."""
+        while True:
+            load, reader.rest = reader.rest, None
+            if load is None:
+                block = reader.next()
+                if block is None:
+                    return self._end(reader)
+                load = plain_load(reader.number, block)
+            rest = self._add(run, load, keep=False)
+            if rest is not None:
+                reader.rest = rest
+                return self._give_back(reader)
+
+    def _prepare(self, run: Run, reader: _Reader, preparing: Preparing) -> None:
+        """A block; while this thread works on it, another one may read on."""
+        try:
+            block = reader.next()
+            if block is None:
+                return self._end(reader)
+            block = preparing.copied(block)
+        except BaseException:
+            self._end(reader)  # or others would wait for it
+            raise
+        self._give_back(reader)
+        self._add(run, preparing.load(reader.number, block), keep=True)
+        return None
+
+    def _add(self, run: Run, load: Load, *, keep: bool) -> Load | None:
+        """What there is room for; the rest is kept for the next run, or given back."""
+        count = run.add(load)
+        proof = load.proof(count) if count else None
+        counts = self._tally(load.records(count)) if self._tally and count else {}
+        rest = load.after(count) if count < len(load) else None
+        with self._change:
+            if proof is not None:
+                self.came = self.came.plus(proof)
+                self.counts.update(counts)
+                covered = self._covered[load.file]
+                covered.add(load.record, load.record + count, int(load.edges[count]))
+                self._note_whole(load.file, covered)
+            if rest is not None and keep:
+                self._left.append(rest)
+        if rest is not None and run.records == 0:
+            self._refuse_giant(rest)
+        return rest
+
+    def _refuse_giant(self, load: Load) -> None:
+        """A record that not even an empty run has room for."""
+        size = int(load.bounds[1] - load.bounds[0])
+        raise UsageError(
+            f"{self._inputs[load.file].path}: record {load.record} has {size:,} bytes: too many for this "
+            f"memory; give at least {3 * (size + PER_RECORD) // 1000 // 1000 + 100} MB"
+        )
+
+    def _take(self) -> _Reader | None:
+        """A file that nobody reads just now; waits where all that is left is being read by others."""
+        with self._change:
+            while True:
+                if self._begun:
+                    self._reading += 1
+                    return self._begun.pop(0)
+                number = self._skip_whole()
+                if number < len(self._inputs):
+                    self._next_file = number + 1
+                    self._reading += 1
+                    covered = self._covered.setdefault(number, Covered())
+                    break
+                if self._preparing is None or not self._reading:
+                    return None
+                self._change.wait()
+        source = self._inputs[number]
+        return _Reader(number, self._blocks(source, covered), covered)
+
+    def _give_back(self, reader: _Reader) -> None:
+        with self._change:
+            self._begun.append(reader)
+            self._reading -= 1
+            self._change.notify()
+
+    def _end(self, reader: _Reader) -> None:
+        with self._change:
+            self._reading -= 1
+            self._note_whole(reader.number, self._covered[reader.number])
+            self._change.notify_all()
+
+    def _note_whole(self, number: int, covered: Covered) -> None:
+        if covered.whole:
+            self._whole[number] = 1
+            self._covered.pop(number, None)
+
+    def _skip_whole(self) -> int:
+        """The next file that is not in runs."""
+        number = self._whole.find(b"\0", self._next_file)
+        return number if number >= 0 else len(self._inputs)
+
+    def _blocks(self, source: Input, covered: Covered) -> Iterator[Block]:
+        start, record = 0, 0
+        if source.is_plain:
+            record, start = covered.front
+        with open_file(
+            source.path, self._policy, self._limit, self._on_damage, start=start, record=record
+        ) as opened:
+            told = start
+            self._runtime.advance(start)
             for block in opened.frames:
                 self._runtime.check()
                 yield block
@@ -106,9 +289,3 @@ class Reading:
                 self._runtime.advance(told - before, len(block))
             self._runtime.advance(max(source.size - told, 0))
         source.check_unchanged()
-
-    def _note(self, block: Block) -> None:
-        totals = np.zeros(4, np.uint64)
-        _kernel.fingerprint(block.buffer, block.bounds, totals)
-        with self._lock:
-            self.came = self.came.plus(Proof.of(totals))

@@ -1,8 +1,4 @@
-"""A run: as many records as memory holds, and the order of their keys.
-
-Frames are copied into one buffer as they come, from several files at once. What tells a record's key is its
-file and its number, and those are kept for each piece of neighbours only.
-"""
+"""Records in memory, as many as there is room for, and their order."""
 
 from __future__ import annotations
 
@@ -13,11 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from croupier import _kernel
-from croupier.frames import Block
+from croupier.shuffling.load import Digests, Load
 from croupier.table.packed import Integers, Octets, integers
 
 PER_RECORD = 48
 """Bytes of memory beside a frame: its edge (twice, for a moment), its key, its place, and to sort these."""
+DIGEST = 16
+"""Bytes more for each record whose content decides its place."""
 _STEP = 1 << 20
 
 Order = np.ndarray[tuple[int], np.dtype[np.intp]]
@@ -35,6 +33,10 @@ class Sorted(NamedTuple):
     """The first frame of each piece of neighbours, and which record it is."""
     files: Integers
     firsts: Integers
+    parcels: Octets | None
+    """Which frames are parcels (see `parcel`), where some may be."""
+    digests: Integers | None
+    """Beside the key, what tells equal records from others, where that is asked for."""
 
     def whence(self, frames: Order) -> tuple[Integers, Integers]:
         """File and number of some of the frames."""
@@ -57,23 +59,34 @@ def settle(order: Order, keys: Integers, whence: Whence) -> None:
     """
     for begin in range(0, len(order), _STEP):
         sorted_keys = keys[order[begin : begin + _STEP + 1]]
+        last = begin
         for place in (begin + np.flatnonzero(sorted_keys[1:] == sorted_keys[:-1])).tolist():
-            end = place + 1
-            while end < len(order) and keys[order[end]] == keys[order[place]]:
-                end += 1
-            group = order[place:end].copy()
+            if place < last:
+                continue
+            last = place + 1
+            while last < len(order) and keys[order[last]] == keys[order[place]]:
+                last += 1
+            group = order[place:last].copy()
             files, records = whence(group)
-            order[place:end] = group[np.lexsort((records, files))]
+            order[place:last] = group[np.lexsort((records, files))]
 
 
 class Run:
-    """A buffer that fills up; any number of threads may add blocks at once."""
+    """A buffer that fills up; any number of threads may add records at once."""
 
-    def __init__(self, room: Octets, memory: int) -> None:
-        """`memory` limits frames and what they cost besides; only the frames are in `room`."""
-        self._room, self._memory = room, memory
+    def __init__(self, room: Octets, memory: int, most: int | None = None, *, extra: int = 0) -> None:
+        """`memory` limits frames and what they cost besides (`extra` more each); only frames are in `room`.
+
+        `most` limits their number.
+        """
+        self._room, self._memory, self._most, self._cost = room, memory, most, PER_RECORD + extra
         self._lock = threading.Lock()
         self.clear()
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that its records take."""
+        return self.bytes + self.records * self._cost
 
     def clear(self) -> None:
         """Begin anew."""
@@ -81,41 +94,55 @@ class Run:
         self.full = False
         self._edges: list[Integers] = []
         self._sources: list[tuple[int, int, int]] = []  # first frame, file, first record
+        self._parcels: list[Octets] = []
+        self._digests: list[Digests] = []
 
-    def add(self, file: int, block: Block, skip: int) -> int:
-        """Copy a block's frames but the first `skip`; gives how many of the block's are in, now."""
-        bounds = block.bounds[skip:]
+    def add(self, load: Load) -> int:
+        """Copy some of its frames; gives how many."""
+        bounds = load.bounds
         with self._lock:
             count = 0 if self.full else self._fitting(bounds)
-            self.full |= count < len(bounds) - 1
+            self.full |= count < len(load)
             if not count:
-                return skip
+                return 0
             begin, source = self.bytes, int(bounds[0])
             size = int(bounds[count]) - source
             self._edges.append(bounds[:count] - bounds[0] + np.uint64(begin))
-            self._sources.append((self.records, file, block.record + skip))
+            self._sources.append((self.records, load.file, load.record))
+            if load.parcels is not None:
+                self._parcels.append(load.parcels[:count])
+            if load.digests is not None:
+                self._digests.append(load.digests[:count])
             self.bytes += size
             self.records += count
-        self._room[begin : begin + size] = np.frombuffer(block.buffer[source : source + size], np.uint8)
-        return skip + count
+        self._room[begin : begin + size] = np.frombuffer(load.buffer[source : source + size], np.uint8)
+        return count
 
     def _fitting(self, bounds: Integers) -> int:
         """How many of these frames there is room for."""
         sizes = bounds - bounds[0]
-        costs = sizes + np.arange(len(bounds), dtype=np.uint64) * np.uint64(PER_RECORD)
-        left = self._memory - self.bytes - self.records * PER_RECORD
-        by_memory = np.searchsorted(costs, np.uint64(max(left, 0)), side="right")
-        by_room = np.searchsorted(sizes, np.uint64(len(self._room) - self.bytes), side="right")
-        return int(min(by_memory, by_room)) - 1
+        costs = sizes + np.arange(len(bounds), dtype=np.uint64) * np.uint64(self._cost)
+        left = self._memory - self.bytes - self.records * self._cost
+        by_memory = int(np.searchsorted(costs, np.uint64(max(left, 0)), side="right"))
+        by_room = int(np.searchsorted(sizes, np.uint64(len(self._room) - self.bytes), side="right"))
+        fitting = min(by_memory, by_room) - 1
+        return fitting if self._most is None else min(fitting, self._most - self.records)
 
     def sort(self, seed: int) -> Sorted:
         """By key, then file, then record."""
         bounds = np.concatenate([*self._edges, np.array([self.bytes], np.uint64)])
         self._edges = []
         starts, files, firsts = np.array(self._sources, np.uint64).reshape(-1, 3).T.copy()
-        keys = integers(self.records)
-        counts = np.append(starts[1:], np.uint64(self.records)) - starts
-        _kernel.record_keys(seed, files, firsts, counts, keys)
+        digests = None
+        if self._digests:
+            both = np.concatenate(self._digests)
+            keys, digests = both[:, 0].copy(), both[:, 1].copy()
+            self._digests = []
+        else:
+            keys = integers(self.records)
+            counts = np.append(starts[1:], np.uint64(self.records)) - starts
+            _kernel.record_keys(seed, files, firsts, counts, keys)
         order = np.argsort(keys, kind="stable")
         settle(order, keys, lambda frames: _whence(frames, starts, files, firsts))
-        return Sorted(self._room, bounds, order, keys, starts, files, firsts)
+        parcels = np.concatenate(self._parcels) if self._parcels else None
+        return Sorted(self._room, bounds, order, keys, starts, files, firsts, parcels, digests)

@@ -1,15 +1,16 @@
 """A run on disk: blocks of records in the order of their keys, each block with its checksum.
 
-block:  files (4 bytes a record) | records (8 bytes a record) | frames; compressed together where that pays
+block:  files (4 bytes a record) | records (8) | digests (16, where equal records are sought) | frames;
+        compressed together where that pays
+file:   blocks | a line for each | count (8) | crc32c of the lines (4) | "SPIL"
 
-What is kept in memory is a line a block. A spill file is unlinked as soon as it is open: nothing is left of
-it, however the process ends.
+What is kept in memory is a line a block.
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -20,13 +21,17 @@ from croupier import _kernel, storage
 from croupier.direct import Direct
 from croupier.errors import IntegrityError
 from croupier.runtime import Runtime
-from croupier.shuffling.run import Order, Sorted
+from croupier.shuffling.run import DIGEST, Order, Sorted
 from croupier.table.packed import Integers, Octets, integers
 
 _IDS = 12
+_PARCEL = 1 << 31
+"""The bit of a file's number that says so."""
 _PAYS = 0.8
 """Compressed size to size below which compressing pays: isal packs and unpacks some 2 GB/s a core."""
 _TRY_AGAIN = 32
+_END = struct.Struct("<QI4s")
+_MAGIC = b"SPIL"
 
 
 class Line(NamedTuple):
@@ -38,7 +43,7 @@ class Line(NamedTuple):
     size: int
     """Of its frames."""
     records: int
-    packed: bool
+    packed: int
     first: int
     """The key of its first record."""
     last: int
@@ -52,45 +57,66 @@ class Records(NamedTuple):
     keys: Integers
     files: Integers
     records: Integers
+    parcels: Octets
+    digests: Integers
+    """Empty where nobody asked."""
 
     def part(self, begin: int, end: int) -> Records:
         """Some of them; frames are not copied."""
-        rows, bounds = slice(begin, end), self.bounds[begin : end + 1]
+        bounds = self.bounds[begin : end + 1]
+        rows, frames = slice(begin, end), self.frames[int(bounds[0]) : int(bounds[-1])]
         columns = self.keys[rows], self.files[rows], self.records[rows]
-        return Records(self.frames[int(bounds[0]) : int(bounds[-1])], bounds - bounds[0], *columns)
+        return Records(frames, bounds - bounds[0], *columns, self.parcels[rows], self.digests[rows])
 
 
 class Spill:
-    """Written once and read once, in the order of the keys."""
+    """Written once and read in the order of the keys."""
 
-    def __init__(self, folder: str, seed: int, block: int) -> None:
+    def __init__(self, path: str, seed: int, block: int, *, digests: bool = False) -> None:
         """`block`: bytes of frames that are compressed, and later read, together (or one longer frame)."""
-        self._seed, self._block = seed, block
-        with storage.reporting("create a temporary file", folder):
-            self._fd, self._path = tempfile.mkstemp(prefix=".croupier-", suffix=".spill", dir=folder)
-            os.unlink(self._path)
+        self.path, self._seed, self._block = path, seed, block
+        self._ids = _IDS + DIGEST * digests
+        self.digests = digests
+        self._fd = -1
         self.lines: list[Line] = []
         self._in_vain = 0  # blocks since compressing one last paid; threads may miscount it
+        self._forgotten = 0  # blocks
         self.stored = 0
-        """Bytes on disk."""
+        """Bytes of all blocks on disk."""
 
     def close(self) -> None:
-        """Give its space back."""
+        """The file stays."""
         if self._fd >= 0:
             storage.close(self._fd)
         self._fd = -1
 
+    def forget(self, key: int) -> None:
+        """Nothing before this key will be read again: give the space of those blocks back, if that works."""
+        begin = self._forgotten
+        while self._forgotten < len(self.lines) and self.lines[self._forgotten].last < key:
+            self._forgotten += 1
+        if self._forgotten > begin:
+            at = self.lines[begin].offset
+            last = self.lines[self._forgotten - 1]
+            _kernel.punch(self._fd, at, last.offset + last.stored - at)
+
     # Writing
 
     def write(self, run: Sorted, runtime: Runtime) -> None:
-        """All of a run."""
-        with storage.reporting("write", self._path):
+        """All of a run, onto the device."""
+        with storage.reporting("write", self.path):
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._fd = os.open(self.path, flags, 0o600)
             direct = Direct(self._fd)
             for stored, line in runtime.map(lambda frames: self._encode(run, frames), self._spans(run)):
+                runtime.check()
                 direct.write(stored)
                 self.lines.append(line._replace(offset=self.stored))
                 self.stored += line.stored
+            lines = np.array(self.lines, np.uint64).tobytes()
+            direct.write(memoryview(lines + _END.pack(len(self.lines), _kernel.crc32c(lines), _MAGIC)))
             direct.finish()
+            os.fsync(self._fd)
 
     def _spans(self, run: Sorted) -> Iterator[Order]:
         """The frames of each block."""
@@ -105,17 +131,21 @@ class Spill:
     def _encode(self, run: Sorted, frames: Order) -> tuple[memoryview, Line]:
         """On a thread."""
         files, records = run.whence(frames)
+        ids = files.astype(np.uint32)
+        if run.parcels is not None:
+            ids |= run.parcels[frames].astype(np.uint32) << np.uint32(31)
+        columns = [ids.tobytes(), records.tobytes()]
+        if run.digests is not None:
+            columns += [run.keys[frames].tobytes(), run.digests[frames].tobytes()]
         places, count = frames.view(np.uint64), len(frames)
         size = int((run.bounds[places + np.uint64(1)] - run.bounds[places]).sum())
-        content = np.empty(_IDS * count + size, np.uint8)
-        content[: 4 * count] = files.astype(np.uint32).view(np.uint8)
-        content[4 * count : _IDS * count] = records.view(np.uint8)
-        _kernel.gather(run.buffer, run.bounds, places, content[_IDS * count :], integers(count + 1), 1)
+        content = np.empty(self._ids * count + size, np.uint8)
+        content[: self._ids * count] = np.frombuffer(b"".join(columns), np.uint8)
+        _kernel.gather(run.buffer, run.bounds, places, content[self._ids * count :], integers(count + 1), 1)
         stored = self._pack(content.data)
         keys = int(run.keys[frames[0]]), int(run.keys[frames[-1]])
-        return stored, Line(
-            0, len(stored), _kernel.crc32c(stored), size, count, len(stored) < len(content), *keys
-        )
+        packed = len(stored) < len(content)
+        return stored, Line(0, len(stored), _kernel.crc32c(stored), size, count, packed, *keys)
 
     def _pack(self, content: memoryview) -> memoryview:
         """Compressed if that pays; where it did not lately, it is not tried each time."""
@@ -129,31 +159,51 @@ class Spill:
 
     # Reading
 
+    def open(self) -> None:
+        """One that an earlier process wrote."""
+        with storage.reporting("open", self.path):
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            size = os.fstat(self._fd).st_size
+        end = self._load(_END.size, max(size - _END.size, 0))
+        count, crc, magic = _END.unpack(end) if len(end) == _END.size else (0, 0, b"")
+        width = 8 * len(Line._fields)
+        at = size - _END.size - width * count
+        lines = self._load(width * count, at) if magic == _MAGIC and at >= 0 else b""
+        if len(lines) != width * count or magic != _MAGIC or _kernel.crc32c(lines) != crc:
+            raise self._spoilt()
+        self.lines = [Line(*row) for row in np.frombuffer(lines, np.uint64).reshape(-1, width // 8).tolist()]
+        self.stored = at
+
     def read(self, line: Line) -> Records:
         """A block; on any thread."""
-        stored, count = self._load(line), line.records
-        content = isal_zlib.decompress(stored, -15, _IDS * count + line.size) if line.packed else stored
-        files = np.frombuffer(content, np.uint32, count).astype(np.uint64)
+        stored, count, ids = self._load(line.stored, line.offset), line.records, self._ids
+        if len(stored) != line.stored or _kernel.crc32c(stored) != line.crc:
+            raise self._spoilt()
+        content = isal_zlib.decompress(stored, -15, ids * count + line.size) if line.packed else stored
+        numbers = np.frombuffer(content, np.uint32, count)
+        files = (numbers & np.uint32(_PARCEL - 1)).astype(np.uint64)
+        parcels = (numbers >> np.uint32(31)).astype(np.uint8)
         records = np.frombuffer(content[4 * count : _IDS * count], np.uint64)
-        frames = np.frombuffer(content, np.uint8, -1, _IDS * count)
-        bounds, keys = integers(count + 1), integers(count)
+        frames = np.frombuffer(content, np.uint8, -1, ids * count)
+        bounds, keys, digests = integers(count + 1), integers(count), integers(0)
         found, _ = _kernel.scan(frames, 0, bounds, False, 1 << 63)
         if found != count or int(bounds[count]) != line.size:
             raise self._spoilt()
-        _kernel.record_keys(self._seed, files, records, np.ones(count, np.uint64), keys)
-        return Records(frames, bounds, keys, files, records)
+        if self.digests:
+            keys, digests = np.frombuffer(content[_IDS * count : ids * count], np.uint64).reshape(2, -1)
+        else:
+            _kernel.record_keys(self._seed, files, records, np.ones(count, np.uint64), keys)
+        return Records(frames, bounds, keys, files, records, parcels, digests)
 
-    def _load(self, line: Line) -> bytes:
+    def _load(self, size: int, offset: int) -> bytes:
+        """Fewer bytes where the file ends."""
         pieces: list[bytes] = []
         have = 0
-        with storage.reporting("read", self._path):
-            while have < line.stored and (not pieces or pieces[-1]):
-                pieces.append(os.pread(self._fd, line.stored - have, line.offset + have))
+        with storage.reporting("read", self.path):
+            while have < size and (not pieces or pieces[-1]):
+                pieces.append(os.pread(self._fd, size - have, offset + have))
                 have += len(pieces[-1])
-        stored = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        if len(stored) != line.stored or _kernel.crc32c(stored) != line.crc:
-            raise self._spoilt()
-        return stored
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _spoilt(self) -> IntegrityError:
-        return IntegrityError(f"{self._path}: this temporary file does not hold what was written to it")
+        return IntegrityError(f"{self.path}: this temporary file does not hold what was written to it")

@@ -119,7 +119,7 @@ def save(paths: Sequence[str], table: Table) -> list[str]:
             try:
                 storage.make_folder(place)
                 with _locked(place):
-                    storage.sweep(place, NAME)
+                    storage.sweep(place, [NAME])
                     content = on_disk.dump(_sorted(_with_others(folder, part)), time.time_ns())
                     storage.write_file(os.path.join(place, NAME), content)
             except StorageError:

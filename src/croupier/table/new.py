@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,19 +33,28 @@ class FileIndex:
             self._fragments += len(stored)
 
     def table(self, path: str, kind: Kind) -> Table:
-        """Once the file has its name."""
-        size, modified, changed, inode = np.frombuffer(_kernel.stamps([path]), np.uint64).tolist()
-        columns = [kind, size, modified, changed, inode, sample(path, size), self._records, self._fragments]
+        """Once the file is complete."""
+        columns = [kind, *_stamp(path), self._records, self._fragments]
         kinds, *identity, records, fragments = (np.array([one], np.uint64) for one in columns)
         packed = self._lengths.finish(), self._raw.finish(), self._stored.finish()
         names = storage.names_in_folders([path])
         return Table(names, kinds, Identity(*identity), records, fragments, *packed)
 
 
-def keep_new(paths: Sequence[str], kind: Kind, indexes: Sequence[FileIndex]) -> None:
-    """Keep the tables of files that were just published, where that can be done: they are hints."""
+def _stamp(path: str) -> list[int]:
+    size, modified, changed, inode = np.frombuffer(_kernel.stamps([path]), np.uint64).tolist()
+    return [size, modified, changed, inode, sample(path, size)]
+
+
+def keep_new(paths: Sequence[str], tables: Iterable[Table]) -> None:
+    """Keep the tables of files that have just got these names, where that can be done: they are hints."""
     try:
-        tables = [index.table(path, kind) for path, index in zip(paths, indexes, strict=True)]
-        keep.save(paths, join(tables))
+        named = [_named(table, path) for path, table in zip(paths, tables, strict=True)]
+        keep.save(paths, join(named))
     except OSError:
         return
+
+
+def _named(table: Table, path: str) -> Table:
+    identity = Identity(*(np.array([one], np.uint64) for one in _stamp(path)))
+    return replace(table, names=storage.names_in_folders([path]), identity=identity)

@@ -149,7 +149,7 @@ def _open(out: PathLike | BinaryFile, overwrite: bool) -> Iterator[_Output]:
     folder, name = os.path.split(os.path.abspath(path))
     _refuse_existing(path, overwrite)
     storage.make_folder(folder)
-    storage.sweep(folder, name)
+    storage.sweep(folder, [name])
     file = AtomicFile(path)
     try:
         yield _Output(file.write, file, overwrite)
