@@ -30,14 +30,14 @@ std::vector<std::size_t> cut(const Frames& payloads, std::size_t parts) {
 
 }  // namespace
 
-ExampleColumns::ExampleColumns(const Frames& payloads, const Asked& asked, std::size_t parts) {
+ExampleColumns::ExampleColumns(const Frames& payloads, bool framed, const Asked& asked, std::size_t parts) {
   edges_ = cut(payloads, parts);
   const std::uint64_t most = asked.all ? kRows + payloads.buffer.size() : ~std::uint64_t{0};
   for (std::size_t i = 0; i + 1 < edges_.size(); ++i)
     parts_.push_back(std::make_unique<ExamplePart>(asked, payloads.buffer, edges_[i + 1] - edges_[i], most));
   in_parallel(parts_.size(), [&](std::size_t i) {
     for (std::size_t record = edges_[i]; record < edges_[i + 1]; ++record)
-      if (!parts_[i]->parse(payloads.at(record))) return;
+      if (!parts_[i]->parse(framed ? payloads.payload(record) : payloads.at(record))) return;
   });
   find_flaw();
   if (flaw_.flaw == Flaw::kNone) join(asked.features.size());

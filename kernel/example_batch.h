@@ -51,8 +51,8 @@ class ExampleColumns {
     std::uint8_t* present = nullptr;
   };
 
-  // `payloads` as frames without header and checksum; a thread for each part.
-  ExampleColumns(const Frames& payloads, const Asked& asked, std::size_t parts);
+  // `payloads` as frames without header and checksum, or `framed` with them; a thread for each part.
+  ExampleColumns(const Frames& payloads, bool framed, const Asked& asked, std::size_t parts);
   ~ExampleColumns();
   ExampleColumns(const ExampleColumns&) = delete;
   ExampleColumns& operator=(const ExampleColumns&) = delete;

@@ -97,14 +97,14 @@ Asked as_asked(const nb::list& names, const nb::bytes& kinds, bool all, bool str
 }
 
 void parse_examples(ExampleColumns* self, nb::handle buffer, nb::handle bounds, const nb::list& names,
-                    const nb::bytes& kinds, bool all, bool strict, unsigned threads) {
+                    const nb::bytes& kinds, bool all, bool strict, unsigned threads, bool framed) {
   const Input in(buffer, "buffer");
   const Integers edges(bounds, "bounds", false, 1);
   const Asked asked = as_asked(names, kinds, all, strict);
   if (threads == 0) throw nb::value_error("threads must be at least 1");
   const std::uint64_t work = std::min<std::uint64_t>(in.bytes().size() * 4, edges.slots().size() << 14);
   const Gone gone;
-  new (self) ExampleColumns({in.bytes(), edges.numbers()}, asked, parts_for(work, threads));
+  new (self) ExampleColumns({in.bytes(), edges.numbers()}, framed, asked, parts_for(work, threads));
 }
 
 nb::object flaw_of(const ExampleColumns& self) {
@@ -175,7 +175,7 @@ void add_example(nb::module_& m) {
 
   nb::class_<ExampleColumns>(m, "ExampleColumns")
       .def("__init__", parse_examples, "buffer"_a, "bounds"_a, "names"_a, "kinds"_a, "others"_a, "strict"_a,
-           "threads"_a)
+           "threads"_a, "framed"_a = false)
       .def_prop_ro("flaw", flaw_of)
       .def_prop_ro("columns", columns_of)
       .def("fill", fill_columns, "buffer"_a, "arrays"_a);

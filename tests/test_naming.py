@@ -68,6 +68,8 @@ def test_sets_by_question_marks(tmp_path):
             expand(one)
         with pytest.raises(croupier.InputNotFoundError):
             croupier.open(one)
+    with pytest.raises(croupier.InputNotFoundError, match=r"1 of 12 .*a-00007-of-00012.gz is missing"):
+        expand(tmp_path / "a-?????-of-00012.gz")
     assert len(names_of(tmp_path / "a-*.gz")) == 11  # what is not named as a set need not be whole
     (tmp_path / "a-00002-of-00003.tfrecord").unlink()
     with pytest.raises(croupier.InputNotFoundError, match=r"a-00002-of-00003.tfrecord is missing"):

@@ -299,8 +299,9 @@ class ExampleColumns:
         others: bool,
         strict: bool,
         threads: int,
+        framed: bool = False,
     ) -> None:
-        """Of the payloads buffer[bounds[i]:bounds[i + 1]].
+        """Of the payloads buffer[bounds[i]:bounds[i + 1]], or of those in such frames.
 
         The features `names`, of which `kinds` (0: any) are expected; with `others` all that occur, with
         `strict` others are a flaw. What is not asked for is passed over.

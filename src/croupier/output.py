@@ -48,6 +48,7 @@ _KINDS = {
 }
 
 _SUFFIX = re.compile(r"(\.(tfrecords?|tfrec))?(\.(gz|zlib|zz))?$")
+_ANY = "-?????-of-?????"
 _EXACT = re.compile(r"-\d{5,}-of-\d{5,}$")
 
 
@@ -395,13 +396,19 @@ def file_names(path: str, shards: int, compression: Compression) -> tuple[str, l
     if shards < 1:
         raise UsageError(f"shards must be at least 1, not {shards}")
     folder, base = os.path.split(path)
-    if not base:
+    if not base or base.startswith(_ANY):
         raise UsageError(f"{path}: a name for the files is missing")
+    if _ANY in base:  # as its readers will name it: numbers stand there, of a single shard, too
+        stem, _, suffix = base.partition(_ANY)
+        return stem, [os.path.join(folder, _shard(stem, number, shards, suffix)) for number in range(shards)]
     match = _SUFFIX.search(base)
     stem, suffix = (base[: match.start()], match.group()) if match else (base, "")
     if shards == 1 and (suffix or _EXACT.search(base)):
         return base, [path]
     if not suffix:
         suffix = ".tfrecord" + {Compression.GZIP: ".gz", Compression.ZLIB: ".zlib"}.get(compression, "")
-    names = [f"{stem}-{number:05d}-of-{shards:05d}{suffix}" for number in range(shards)]
-    return stem, [os.path.join(folder, name) for name in names]
+    return stem, [os.path.join(folder, _shard(stem, number, shards, suffix)) for number in range(shards)]
+
+
+def _shard(stem: str, number: int, shards: int, suffix: str) -> str:
+    return f"{stem}-{number:05d}-of-{shards:05d}{suffix}"

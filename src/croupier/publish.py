@@ -189,9 +189,9 @@ def _refuse_existing(folder: str, name: str, paths: Sequence[str], overwrite: bo
     if existing and not overwrite:
         more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
         first = os.path.join(folder, existing[0])
-        raise UsageError(f"{first}{more}: exists; ask for overwrite to replace it")
+        raise UsageError(f"{first}{more}: exists; ask for overwrite (--overwrite) to replace it")
     shard = re.compile(re.escape(name) + r"-\d{5,}-of-\d{5,}(\.[^/]*)?")
-    if len(paths) > 1 and (stale := sorted(file for file in there - ours if shard.fullmatch(file))):
+    if ours != {name} and (stale := sorted(file for file in there - ours if shard.fullmatch(file))):
         raise UsageError(
             f"{os.path.join(folder, stale[0])}: a shard of another set with the same prefix; "
             f"readers of {name}-* would mix them: remove those {len(stale)} files or choose another prefix"

@@ -39,7 +39,7 @@ def expand(paths: PathLike | Iterable[PathLike]) -> list[str]:
     """The files that paths, globs, folders and `name@64` name: arguments in order, each sorted by bytes.
 
     Of a folder, the files whose names contain "tfrec" are taken; hidden ones never. Where all shards of a set
-    are named (`prefix-?????-of-?????`, `prefix@64`), all must be there.
+    are named (`prefix-?????-of-?????`, `prefix-?????-of-00064`, `prefix@64`), all must be there.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
@@ -48,6 +48,7 @@ def expand(paths: PathLike | Iterable[PathLike]) -> list[str]:
 
 
 _SHARD = re.compile(r"(.*)-(\d{5,})-of-(\d{5,})(.*)", re.DOTALL)
+_ALL = re.compile(r"-\?{5,}-of-(\?{5,}|\d{5,})")
 _SHARDS = re.compile(r"(.+)@(\d{1,7})((?:\.[^/]*)?)", re.DOTALL)
 
 
@@ -70,7 +71,7 @@ def _expand_one(path: str) -> list[str]:
         found = [file for file in glob.glob(path, recursive=True) if not os.path.isdir(file)]
         if not found:
             raise InputNotFoundError(f"{path}: no file matches")
-        if "-?????-of-?????" in path:
+        if _ALL.search(path):
             _refuse_incomplete(path, found)
     else:
         raise InputNotFoundError(f"{path}: no such file or folder")

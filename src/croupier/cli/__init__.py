@@ -14,6 +14,7 @@ import click
 
 from croupier import __version__
 from croupier.cli.convert import convert
+from croupier.cli.deepvariant import deepvariant
 from croupier.cli.export import export
 from croupier.cli.index import index
 from croupier.cli.info import info
@@ -51,6 +52,7 @@ def croupier() -> None:
 
 
 croupier.add_command(convert)
+croupier.add_command(deepvariant)
 croupier.add_command(export)
 croupier.add_command(index)
 croupier.add_command(info)

@@ -73,7 +73,7 @@ def shuffle(inputs: tuple[str, ...], prefix: str, dry_run: bool, as_json: bool, 
 
     if dry_run:
         made = shuffling.plan(inputs, prefix, **options)
-        click.echo(json.dumps(made.as_dict())) if as_json else _print_plan(made)
+        click.echo(json.dumps(made.as_dict())) if as_json else print_plan(made)
         return
     with text.progress("shuffle") as progress:
         receipt = shuffling.shuffle(inputs, prefix, progress=progress, on_damage=streams.warn, **options)
@@ -91,7 +91,8 @@ def shuffle(inputs: tuple[str, ...], prefix: str, dry_run: bool, as_json: bool, 
     )
 
 
-def _print_plan(made: Plan) -> None:
+def print_plan(made: Plan) -> None:
+    """For people."""
     kinds = sorted({one.compression.value for one in made.inputs})
     click.echo(
         f"read      {text.count(len(made.inputs), 'file')}, {text.size(made.input_bytes)} "

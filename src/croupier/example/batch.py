@@ -16,6 +16,7 @@ from croupier.example.columns import Columns, Int64s, Kind
 from croupier.example.conform import conform, departure
 from croupier.example.decode import PROBLEMS, decode
 from croupier.example.schema import Feature, Schema
+from croupier.frames import Block
 from croupier.runtime import usable_cpus
 
 OCTET, INT, FLOAT = np.dtype(np.uint8), np.dtype(np.int64), np.dtype(np.float32)
@@ -40,9 +41,10 @@ def decode_batch(
         columns = decode_batch(data[:10_000], columns=["label", "image/encoded"])
         columns["label"].array
 
-    `batch` is a croupier.Batch, or any sequence of payloads. `columns` are the names that are wanted: others
-    are passed over without a look at their values. Without it come all that the schema has, or without a
-    schema all that occur, in the order of their names' bytes. A departure from the schema is an ExampleError.
+    `batch` is a croupier.Batch, any sequence of payloads, or a block of frames. `columns` are the names that
+    are wanted: others are passed over without a look at their values. Without it come all that the schema
+    has, or without a schema all that occur, in the order of their names' bytes. A departure from the schema
+    is an ExampleError.
     A column that no record has is an error where no schema says what it would hold; `lacking` leaves it out.
     """
     buffer, bounds = _payloads(batch)
@@ -57,6 +59,7 @@ def decode_batch(
         schema is None and wanted is None,
         schema is not None and wanted is None,
         threads or (usable_cpus() if bounds[-1] > ONE_CORE else 1),
+        isinstance(batch, Block),
     )
     if parsed.flaw is not None:
         raise _located(*parsed.flaw)
@@ -65,12 +68,14 @@ def decode_batch(
     if records and not lacking:
         for name in names:
             if name not in found:
-                raise _unknown(name, batch)
+                raise _unknown(name, () if isinstance(batch, Block) else batch)
     return _conforming(found, features) if features else found
 
 
 def _payloads(batch: Sequence[Any]) -> tuple[Any, _kernel.U64]:
-    """(bytes, edges) of all payloads."""
+    """(bytes, edges) of all payloads, or of a block's frames."""
+    if isinstance(batch, Block):
+        return batch.buffer, batch.bounds
     offsets = getattr(batch, "offsets", None)
     if offsets is not None:
         return batch.buffer, offsets.view(np.uint64)  # type: ignore[attr-defined]

@@ -89,7 +89,7 @@ def expansion(inputs: Iterable[Input]) -> float:
                 pass
             raw += inflater.produced
             stored += inflater.consumed
-    return raw / stored if stored else 1.0
+    return raw / stored if raw else 1.0
 
 
 def compressibility(inputs: Sequence[Input]) -> float:
