@@ -627,13 +627,27 @@ def test_the_config_is_last_and_can_be_had_later(shuffle, tmp_path, monkeypatch)
     assert "--overwrite replaces it" in ran.err
 
 
+def test_shards_of_a_plain_shuffle_get_their_config(shuffle, command, tmp_path):
+    pattern = write_examples(tmp_path / "in", examples(40))
+    prefix = tmp_path / "out" / "s"
+    target = f"{prefix}-?????-of-?????.tfrecord.gz"
+    ran = command("shuffle", pattern, target, "--compression", "gzip", "--shards", 2)
+    assert ran.code == 0, ran.err
+    before = [Path(path).read_bytes() for path in shards_at(prefix)]
+    ran = shuffle(pattern, "--direct_num_workers=2", "--resume")
+    assert ran.code == 0, ran.err
+    assert [Path(path).read_bytes() for path in shards_at(prefix)] == before
+    assert counts_in(tmp_path / "out" / "c.pbtxt") == ["# class0: 14", "# class1: 26"]
+    assert len(training_reads(tmp_path / "out" / "c.pbtxt")[2]) == 40
+
+
 # Flags
 
 
 def test_beams_flags_are_answered(shuffle, tmp_path):
     pattern = write_examples(tmp_path / "in", examples(30))
     ran = shuffle(
-        pattern, "--project=mine", "--job_name", "shuffle-tfrecords", "--runner=DirectRunner", "--region", "us",
+        pattern, "--project=mine", "--job_name", "shuffle", "--runner=DirectRunner", "--region", "us",
         "--staging_location=gs://b/s", "--temp_location=gs://b/t", "--save_main_session", "--experiments=a",
         "--experiments=b", "--direct_running_mode=multi_processing", "--s3_secret_access_key=hidden",
     )  # fmt: skip

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ import croupier
 import example_check as check
 import example_oracle as oracle
 from croupier import DataError, ExampleError
-from croupier.example import BytesList, decode, decode_sequence, encode
+from croupier.example import BytesList, decode, decode_batch, decode_sequence, encode
+from croupier.frames import Block
+from dataset_help import framed
 from example_wire import Maker, field, mutate, varint
 
 CORPUS = sorted((Path(__file__).parent / "corpus" / "example").iterdir())
@@ -171,3 +174,33 @@ def test_sequence():
     assert last.tolist() == [1.0]
     with pytest.raises(ExampleError, match="byte 1 of the payload"):
         decode_sequence(b"\x12\x05")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_block_of_frames_is_decoded_as_its_payloads(seed):
+    some = payloads(seed, 5)
+    data = b"before" + framed(some) + b"behind"
+    edges = np.cumsum([6, *(len(payload) + 16 for payload in some)]).astype(np.uint64)
+    block = Block(memoryview(data), edges, 0, 0)
+    try:
+        expected = decode_batch(some)
+    except ExampleError as error:
+        with pytest.raises(ExampleError, match=f"^{re.escape(str(error))}$"):
+            decode_batch(block)
+        return
+    for threads in (1, 3):
+        columns = decode_batch(block, threads=threads)
+        assert list(columns) == list(expected)
+        for name, column in columns.items():
+            assert column.kind == expected[name].kind
+            assert [repr(one) for one in column] == [repr(one) for one in expected[name]]
+    assert decode_batch(block, columns=["nowhere"], lacking=True).records == len(some)
+    with pytest.raises(croupier.UsageError, match="no record has a feature 'nowhere'"):
+        decode_batch(block, columns=["nowhere"])
+
+
+@pytest.mark.parametrize("edges", [[0, 15], [0, 16, 17], [0, 100], [16, 0]])
+def test_frames_that_cannot_be(edges):
+    block = Block(memoryview(framed([b"", b""])), np.array(edges, np.uint64), 0, 0)
+    with pytest.raises((ValueError, IndexError)):
+        decode_batch(block)

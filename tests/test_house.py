@@ -99,13 +99,13 @@ def test_rooms_import_downwards_only():
         {"writing"},
         {"dataset"},
         {"inspect", "shuffling"},
-        {"tables"},
+        {"tables", "deepvariant"},
         {"cli"},
     ]
     floor = {room: number for number, rooms in enumerate(floors) for room in rooms}
     for path in SOURCE.rglob("*.py"):
         room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        if room.startswith("__"):
+        if room.startswith("__") or path.name == "__main__.py":  # those are doors, not rooms
             continue
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):  # names that annotations alone need are not calls

@@ -107,9 +107,11 @@ def print_plan(made: Plan) -> None:
             f"shuffle   by way of {made.tmp_dir}: up to {text.size(made.temporary_bytes)} there, as "
             f"{text.size(made.memory)} of memory are too few for all"
         )
+    from croupier.output import file_names
+
     kind = made.compression.value
     level = "" if kind == "none" else f", level {made.level}"
     click.echo(
         f"write     {text.count(made.shards, 'shard')} of about {text.size(made.output_bytes / made.shards)} "
-        f"({kind}{level}): {made.prefix}-00000-of-{made.shards:05d}..."
+        f"({kind}{level}): {file_names(made.prefix, made.shards, made.compression)[1][0]}..."
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from croupier import shuffling, storage, streams
 from croupier.deepvariant import example_info, labels
@@ -89,7 +90,7 @@ class Job:
             cancel=cancel,
             **self._arguments(),
         )
-        counts = labels.in_order(receipt["tally"])
+        counts = labels.in_order(self._counts(receipt))
         try:
             if self.info is not None:
                 self.info.write()
@@ -104,6 +105,17 @@ class Job:
             "dataset_config": None if self.config is None else self.config.path,
             "example_info": None if self.info is None else self.info.target,
         }
+
+    def _counts(self, receipt: dict[str, Any]) -> Mapping[str, int]:
+        """Of each label; where `resume` found shards that were made without counting, they are read."""
+        if "tally" in receipt:
+            return cast(Mapping[str, int], receipt["tally"])
+        counts: Counter[str] = Counter()
+        for shard in receipt["shards"]:
+            with streams.open_file(os.path.join(os.path.dirname(self._target), shard["name"])) as opened:
+                for block in opened.frames:
+                    counts.update(labels.tally(block))
+        return counts
 
     def _arguments(self) -> dict[str, Any]:
         flags = self._flags
