@@ -9,14 +9,17 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import croupier
+from croupier import storage
 from croupier.deepvariant import beam, labels
 from croupier.deepvariant.config import quoted
+from croupier.deepvariant.job import Flags, Job
 from croupier.example import decode, encode
 from croupier.frames import Block
 from dataset_help import framed
@@ -596,8 +599,6 @@ def test_no_records_at_all(shuffle, tmp_path):
 
 def test_the_config_is_last_and_can_be_had_later(shuffle, tmp_path, monkeypatch):
     pattern = write_examples(tmp_path / "in", examples(40))
-    from croupier import storage
-
     written = []
     real = storage.write_file
 
@@ -625,6 +626,36 @@ def test_the_config_is_last_and_can_be_had_later(shuffle, tmp_path, monkeypatch)
     ran = shuffle(pattern, "--direct_num_workers=2", "--resume")
     assert ran.code == 2
     assert "--overwrite replaces it" in ran.err
+
+
+def test_an_interrupted_run_counts_each_record_once(tmp_path, monkeypatch):
+    noise = np.random.default_rng(0).bytes(30_000)
+    payloads = [encode({"label": [number % 3], "x": [b"%d" % number, noise]}) for number in range(1000)]
+    flags = Flags(
+        input_pattern_list=write_examples(tmp_path / "in", payloads),
+        output_pattern_prefix=str(tmp_path / "out" / "s"),
+        output_dataset_config_pbtxt=str(tmp_path / "out" / "c.pbtxt"),
+        output_dataset_name="n",
+        direct_num_workers=50,
+        step=100,
+    )
+    sealed = itertools.count()
+    real = storage.AtomicFile.seal
+
+    def seal(self):
+        if next(sealed) == 20:
+            raise KeyboardInterrupt
+        real(self)
+
+    monkeypatch.setattr(storage.AtomicFile, "seal", seal)
+    with pytest.raises(KeyboardInterrupt):
+        Job(flags, print).run()
+    monkeypatch.setattr(storage.AtomicFile, "seal", real)
+    assert not (tmp_path / "out" / "c.pbtxt").exists()
+    receipt = Job(replace(flags, resume=True), print).run()
+    assert receipt["resumed"]
+    assert receipt["labels"] == {"class0": 334, "class1": 333, "class2": 333}
+    assert sorted(training_reads(tmp_path / "out" / "c.pbtxt")[2]) == sorted(payloads)
 
 
 def test_shards_of_a_plain_shuffle_get_their_config(shuffle, command, tmp_path):
