@@ -212,14 +212,14 @@ std::optional<Ints> plain_varints(Bytes bytes) {
 void check_varints(const Exact& all, std::size_t end) {
   const Bytes bytes = all.bytes().subspan(0, end);
   const auto wanted = plain_varints(bytes);
-  for (const Varints* way : {&kPortableVarints, &varints()}) {
-    require(way->count(bytes.data(), bytes.data() + end, all.data.get() + all.size) == (wanted ? wanted->size() : kNoVarints), "as many varints");
+  for (const Varints& way : all_varints()) {
+    require(way.count(bytes.data(), bytes.data() + end, all.data.get() + all.size) == (wanted ? wanted->size() : kNoVarints), "as many varints");
     Ints room(wanted ? wanted->size() : end);
-    const std::size_t count = way->unpack(bytes.data(), bytes.data() + end, all.data.get() + all.size, room);
+    const std::size_t count = way.unpack(bytes.data(), bytes.data() + end, all.data.get() + all.size, room);
     require(wanted ? count == room.size() && room == *wanted : count == kNoVarints, "the same varints");
     if (room.empty() || !wanted) continue;
     room.pop_back();
-    require(way->unpack(bytes.data(), bytes.data() + end, all.data.get() + all.size, room) == kNoVarints,
+    require(way.unpack(bytes.data(), bytes.data() + end, all.data.get() + all.size, room) == kNoVarints,
             "no more varints than there is room");
   }
 }

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <span>
 
 #include "frames.h"
 
@@ -25,7 +26,8 @@ struct Varints {
   // How many there are, or kNoVarints.
   std::size_t (*count)(const Byte* at, const Byte* end, const Byte* limit);
 };
-extern const Varints kPortableVarints;
+// All ways that this processor has, the best one last.
+std::span<const Varints> all_varints();
 const Varints& varints();
 
 }  // namespace croupier

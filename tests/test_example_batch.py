@@ -83,6 +83,37 @@ def test_threads_make_no_difference():
         assert caught.value.record == 31_000
 
 
+def test_long_lists_of_numbers_of_every_length():
+    rng = np.random.default_rng(11)
+    lists = []
+    for bits in (1, 7, 8, 14, 17, 21, 28, 30, 35, 42, 50, 56, 57, 63, 64):
+        for count in (90, 256, 1000, 5000):
+            widest = (
+                rng.integers(0, 2, count, np.uint64)
+                if bits == 1
+                else rng.integers(0, 1 << 64, count, np.uint64, False)
+            )
+            lists.append((widest >> np.uint64(64 - bits if bits > 1 else 0)).view(np.int64))
+    for count in (300, 3000):
+        widths = rng.integers(1, 65, count).astype(np.uint64)
+        lists.append(
+            (rng.integers(0, 1 << 64, count, np.uint64, False) >> (np.uint64(64) - widths)).view(np.int64)
+        )
+        lists.append(np.where(rng.random(count) < 0.02, -1, rng.integers(0, 50_000, count)))
+    payloads = [encode({"pad": "x" * (number % 70), "ids": values}) for number, values in enumerate(lists)]
+    for batch in (payloads, payloads[::-1]):
+        column = decode_batch(batch)["ids"]
+        for number, values in enumerate(lists if batch is payloads else lists[::-1]):
+            assert (column[number] == values).all(), number
+    number = bytes([0x80] * 10 + [1])
+    for at in (0, 1, 63, 64, 100, 498, 499):
+        packed = b"\5" * at + number + b"\5" * (500 - at)
+        for wrong in (packed, packed[:at] + b"\5" * (499 - at) + b"\x80"):
+            payload = field(1, field(1, field(1, b"ids") + field(2, field(3, field(1, wrong)))))
+            with pytest.raises(ExampleError):
+                decode_batch([payloads[0], payload])
+
+
 RECORDS = [
     {"one": 1, "two": [0.5, 1.5], "text": "a", "list": [1, 2], "rare": 7},
     {"one": 2, "two": [2.5, 3.5], "text": "bc", "list": np.zeros(0, np.int64)},
