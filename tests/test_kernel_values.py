@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from croupier import _kernel as kernel
@@ -104,7 +104,20 @@ def proto_of(value):
     return PROTO | EXAMPLE * bool(features)
 
 
+def image_of(value):
+    for magic, kind in ((b"\xff\xd8\xff", "JPEG"), (b"\x89PNG\r\n\x1a\n", "PNG"), (b"II*\0", "TIFF"),
+                        (b"MM\0*", "TIFF"), (b"GIF87a", "GIF"), (b"GIF89a", "GIF")):  # fmt: skip
+        if value.startswith(magic):
+            return IMAGES[kind]
+    if value[:4] == b"RIFF" and value[8:12] == b"WEBP":
+        return IMAGES["WEBP"]
+    sized = value[:2] == b"BM" and len(value) >= 26 and value[2:10] == len(value).to_bytes(8, "little")
+    return IMAGES["BMP"] * sized
+
+
 def looks_of(value):
+    if image := image_of(value):
+        return image
     return text_of(value) | proto_of(value) if value else TEXT | UTF8 | PROTO | EXAMPLE
 
 
@@ -142,6 +155,9 @@ def mutated(rng, value):
 
 @quick
 @given(st.lists(st.binary(max_size=60) | st.text(max_size=20).map(str.encode), max_size=30))
+@example(
+    [b"\xff\xd8\xff", b"BM" + (26).to_bytes(8, "little") + bytes(16), b"RIFF1234WEBP", b"MM\0*", b"GIF89a"]
+)
 def test_as_plain_python(values):
     hashes, looks = inspect(values)
     assert hashes == list(map(hash_of, values))
