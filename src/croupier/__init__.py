@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from croupier.example.schema import Feature, Schema
     from croupier.frames import Damage
     from croupier.inspect.info import Info, info
+    from croupier.inspect.mixing import mixing
     from croupier.inspect.schema import infer_schema
     from croupier.inspect.stats import Statistics, statistics
+    from croupier.inspect.verdict import Mixing
     from croupier.inspect.verify import FileReport, verify
     from croupier.runtime import Progress
     from croupier.shuffling import plan, shuffle
@@ -76,8 +78,10 @@ _HOMES = {
     "croupier.example.schema": ("Feature", "Schema"),
     "croupier.frames": ("Damage",),
     "croupier.inspect.info": ("Info", "info"),
+    "croupier.inspect.mixing": ("mixing",),
     "croupier.inspect.schema": ("infer_schema",),
     "croupier.inspect.stats": ("Statistics", "statistics"),
+    "croupier.inspect.verdict": ("Mixing",),
     "croupier.inspect.verify": ("FileReport", "verify"),
     "croupier.runtime": ("Progress",),
     "croupier.shuffling": ("plan", "shuffle"),
@@ -107,6 +111,7 @@ __all__ = [
     "Info",
     "InputNotFoundError",
     "IntegrityError",
+    "Mixing",
     "PayloadError",
     "Place",
     "Plan",
@@ -130,6 +135,7 @@ __all__ = [
     "index",
     "infer_schema",
     "info",
+    "mixing",
     "open",
     "plan",
     "read",

@@ -18,6 +18,7 @@ from croupier.cli.deepvariant import deepvariant
 from croupier.cli.export import export
 from croupier.cli.index import index
 from croupier.cli.info import info
+from croupier.cli.mixing import mixing
 from croupier.cli.show import show
 from croupier.cli.shuffle import shuffle
 from croupier.cli.verify import verify
@@ -46,6 +47,7 @@ def croupier() -> None:
       croupier verify data/                     is every record whole?
       croupier info data/                       how many records, how large, in which files?
       croupier show train-00000.tfrecord.gz     what is in the first ones?
+      croupier mixing data/                     is that a random order?
       croupier shuffle data/ shuffled/train     all records in a new order, in new shards
       cat part* | croupier show -               the same, through a pipe
     """
@@ -56,6 +58,7 @@ croupier.add_command(deepvariant)
 croupier.add_command(export)
 croupier.add_command(index)
 croupier.add_command(info)
+croupier.add_command(mixing)
 croupier.add_command(show)
 croupier.add_command(shuffle)
 croupier.add_command(verify)

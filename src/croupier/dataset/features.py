@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from croupier.batch import Batch
 from croupier.errors import ExampleError, UsageError
@@ -16,6 +16,7 @@ from croupier.runtime import Runtime
 if TYPE_CHECKING:
     from croupier.dataset import Dataset
 
+Result = TypeVar("Result")
 
 FIRST = 1000
 """Records whose features are named when one that was asked for is nowhere."""
@@ -24,13 +25,24 @@ FIRST = 1000
 def stream_columns(
     data: Dataset, runtime: Runtime, schema: Schema | None = None, columns: Sequence[str] | None = None
 ) -> Generator[Columns, None, None]:
-    """Columns of all records in order: read here, decoded on the threads, a few batches ahead.
+    """Columns of all records in order: read here, decoded on the threads, a few batches ahead."""
+    yield from stream_looks(data, runtime, lambda batch, found: found, schema, columns)
+
+
+def stream_looks(
+    data: Dataset,
+    runtime: Runtime,
+    look: Callable[[Batch, Columns], Result],
+    schema: Schema | None = None,
+    columns: Sequence[str] | None = None,
+) -> Generator[Result, None, None]:
+    """What `look`, on the threads, makes of each batch and its columns, in order.
 
     Without a schema, a batch in which no record has one of `columns` lacks it, as nothing tells its kind; in
     the end, what no record has is an error.
     """
 
-    def decode(work: tuple[int, Batch]) -> Columns:
+    def decode(work: tuple[int, Batch]) -> tuple[list[str], Result]:
         first, batch = work
         runtime.check()
         try:
@@ -39,13 +51,14 @@ def stream_columns(
             raise _located(error, data, first) from None
         except UsageError:
             found = _those_there(batch, schema, columns or ())
+        result = look(batch, found)
         runtime.advance(len(batch), len(batch))
-        return found
+        return list(found), result
 
     unseen = set(columns or ())
-    for found in runtime.map(decode, _numbered(data)):
-        unseen.difference_update(found)
-        yield found
+    for names, result in runtime.map(decode, _numbered(data)):
+        unseen.difference_update(names)
+        yield result
     if unseen and len(data):
         decode_batch(data[:FIRST], schema, sorted(unseen))  # says so, and which names are like it
 

@@ -10,7 +10,7 @@ from croupier import storage
 from croupier.errors import InputNotFoundError, UsageError
 from croupier.publish import receipt_path
 
-_MOST = 1 << 28
+MOST_BYTES = 1 << 28
 """Bytes of a receipt: some million shards."""
 
 
@@ -45,7 +45,7 @@ def read_receipt(path: storage.PathLike) -> dict[str, Promise]:
     else:
         folder = os.path.dirname(folder) if os.path.basename(folder) == storage.SIDE_FOLDER else folder
     try:
-        receipt = json.loads(storage.read_small(given, _MOST))
+        receipt = json.loads(storage.read_small(given, MOST_BYTES))
         promised = {}
         for shard in receipt["shards"]:
             leaf, promise = (
