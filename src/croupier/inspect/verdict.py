@@ -158,8 +158,8 @@ def judge(found: Mixing) -> None:
         return
     bad = [one for one in measures if one.certain and one.score < WELL]
     if bad:
-        worst = min(bad, key=lambda one: one.score)
-        found.verdict, found.reason = "badly" if worst.score < BADLY else "partly", worst.reason
+        found.verdict = "badly" if min(one.score for one in bad) < BADLY else "partly"
+        found.reason = min(bad, key=lambda one: round(one.score, 1)).reason  # or the first one
     elif found.order is not None or (found.labels is not None and found.labels.classes > 1):
         found.verdict, found.reason = "well", measures[0].reason
         if found.order is None:
