@@ -82,6 +82,9 @@ def test_devices_that_refuse_it(tmp_path, small_room, monkeypatch):
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(direct.os, "write", refuse)
+    out = direct.Direct(fd)
     with pytest.raises(OSError, match="full"):
-        direct.Direct(fd).write(memoryview(b"x" * 30_000))
+        out.write(memoryview(b"x" * 300_000))
+    with pytest.raises(OSError, match="full"):
+        out.finish()
     os.close(fd)

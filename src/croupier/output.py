@@ -11,6 +11,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,9 @@ BLOCK = MIB + 2 * deflate.GROUP
 
 DIRECT_FROM = 1 << 30
 """Bytes that are too many for the page cache to be of use to who reads them next."""
+
+DIRECT_PIECE = 1 << 20
+"""Bytes that are proven and then copied while they are in a cache."""
 
 SHARD_BYTES = 150_000_000
 """What shards aim at, everywhere."""
@@ -212,6 +216,10 @@ class Output:
 
     def gather(self, shard: Shard, source: _Bytes, bounds: _Integers, order: _Integers) -> None:
         """Add these frames of a buffer, in this order."""
+        if self._compression is Compression.NONE and _are_neighbours(order):
+            self._hand_over(shard, last=True)
+            self._store_as_they_stand(shard, source, bounds[int(order[0]) : int(order[-1]) + 2])
+            return
         done, edges = 0, np.empty(len(order) + 1, np.uint64)
         while True:
             room = memoryview(shard.block)[shard.position :]
@@ -223,6 +231,16 @@ class Output:
             self._runtime.check()
             first = order[done]
             self.make_room(shard, int(bounds[first + np.uint64(1)] - bounds[first]))
+
+    def _store_as_they_stand(self, shard: Shard, source: _Bytes, bounds: _Integers) -> None:
+        """Plain frames that stand in their order need not be copied to a block."""
+        cuts = np.flatnonzero(np.diff(bounds // np.uint64(DIRECT_PIECE))) + 1
+        for begin, end in pairwise([0, *cuts.tolist(), len(bounds) - 1]):
+            if begin < end:
+                low, high = int(bounds[begin]), int(bounds[end])
+                view, edges = source.data[low:high], bounds[begin : end + 1] - bounds[begin]
+                self._store(self._encode(_Work(shard, bytearray(), view, edges, [0, high - low])))
+                self._runtime.check()
 
     def splice(self, shard: Shard, weight: int, make: Splice, *arguments: Any) -> None:
         """Add fragments that are compressed already: on a thread, `make` gives them, and what is in them."""
@@ -376,6 +394,15 @@ class Output:
 
 def _changed(shard: Shard) -> IntegrityError:
     return IntegrityError(f"{shard.file.path}: a record changed in memory before it was written")
+
+
+def _are_neighbours(order: _Integers) -> bool:
+    """Whether these frames stand one behind the other."""
+    return (
+        len(order) > 0
+        and int(order[-1]) - int(order[0]) == len(order) - 1
+        and bool((np.diff(order) == 1).all())
+    )
 
 
 def _choose_compression(path: str, compression: str | None) -> Compression:

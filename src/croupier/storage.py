@@ -292,6 +292,8 @@ class AtomicFile:
 
     def discard(self) -> None:
         """Remove the temporary file; never raises, so that it can follow any failure."""
+        if self._direct is not None:
+            self._direct.stop()
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._fd)

@@ -20,6 +20,7 @@ from croupier.output import Proof
 from croupier.runtime import Runtime
 from croupier.shuffling.merging import Ordered
 from croupier.shuffling.planning import Plan
+from croupier.shuffling.run import settle
 from croupier.table.packed import Integers, Octets, integers
 
 _KEY_STEP = 1 << 18
@@ -99,7 +100,8 @@ class Gathering:
             found.append(chosen.astype(np.uint64) + np.uint64(begin))
             found_keys.append(keys[chosen])
         numbers, keys = np.concatenate(found), np.concatenate(found_keys)
-        order = np.argsort(keys, kind="stable")  # equal keys stay in the order of file and record
+        order = np.argsort(keys)
+        settle(order, keys, lambda some: (some.view(np.uint64), some.view(np.uint64)))
         return numbers[order], keys[order]
 
     def _keys(self, begin: int, end: int) -> Integers:

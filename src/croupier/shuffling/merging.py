@@ -191,7 +191,7 @@ def _put_together(parts: list[Records], room: Octets) -> Ordered:
     keys, files, records, parcels, digests = (
         np.concatenate(column) for column in list(zip(*parts, strict=True))[2:]
     )
-    order = np.argsort(keys, kind="stable")
+    order = np.argsort(keys)
     settle(order, keys, lambda frames: (files[frames], records[frames]))
     flags, dropped = parcels if parcels.any() else None, Proof()
     if len(digests):

@@ -15,7 +15,7 @@ from croupier.errors import UsageError
 from croupier.frames import MAX_RECORD, OnCorrupt, check_on_corrupt
 from croupier.output import BLOCK, SHARD_BYTES, file_names
 from croupier.publish import check_outputs
-from croupier.runtime import MIB, Runtime
+from croupier.runtime import MIB, Runtime, available_memory
 from croupier.shuffling.inputs import (
     Input,
     check_beginnings,
@@ -32,6 +32,9 @@ AT_REST = 56 * MIB
 PER_WORKER = 8 * MIB
 """What a thread takes: buffers to read and inflate, and a block that is being spilled."""
 LEAST_RUN = 16 * MIB
+
+SMALL_FILE = 1 << 20
+"""Bytes of files, on average, below which opening them costs more than copying what is in them."""
 
 Asked = Literal["same", "gzip", "zlib", "none"]
 Strategy = Literal["memory", "gather", "spill", "fragments"]
@@ -216,10 +219,13 @@ def _choose(
     if large:
         where = "" if fits(int(written * _PARCELS), mean, run) else ", by way of a temporary file"
         return "fragments", f"records of about {mean:,} bytes are compressed once and moved compressed{where}"
+    if gathers and stream >= SMALL_FILE * len(files):
+        if stream * 5 // 4 < available_memory():
+            return "gather", "the page cache has room for all files: records are read there in the new order"
+        if mean >= GATHER_FROM:
+            return "gather", f"records of about {mean:,} bytes can be read one by one in the new order"
     if fits(stream, mean, run):
         return "memory", "everything fits in memory"
-    if gathers and mean >= GATHER_FROM:
-        return "gather", f"records of about {mean:,} bytes can be read one by one in the new order"
     return "spill", "not everything fits in memory"
 
 

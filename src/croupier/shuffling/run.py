@@ -142,7 +142,7 @@ class Run:
             keys = integers(self.records)
             counts = np.append(starts[1:], np.uint64(self.records)) - starts
             _kernel.record_keys(seed, files, firsts, counts, keys)
-        order = np.argsort(keys, kind="stable")
+        order = np.argsort(keys)  # with AVX-512 ten times as fast as a stable sort; `settle` does the rest
         settle(order, keys, lambda frames: _whence(frames, starts, files, firsts))
         parcels = np.concatenate(self._parcels) if self._parcels else None
         return Sorted(self._room, bounds, order, keys, starts, files, firsts, parcels, digests)

@@ -108,14 +108,17 @@ class Spill:
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(self.path, flags, 0o600)
             direct = Direct(self._fd)
-            for stored, line in runtime.map(lambda frames: self._encode(run, frames), self._spans(run)):
-                runtime.check()
-                direct.write(stored)
-                self.lines.append(line._replace(offset=self.stored))
-                self.stored += line.stored
-            lines = np.array(self.lines, np.uint64).tobytes()
-            direct.write(memoryview(lines + _END.pack(len(self.lines), _kernel.crc32c(lines), _MAGIC)))
-            direct.finish()
+            try:
+                for stored, line in runtime.map(lambda frames: self._encode(run, frames), self._spans(run)):
+                    runtime.check()
+                    direct.write(stored)
+                    self.lines.append(line._replace(offset=self.stored))
+                    self.stored += line.stored
+                lines = np.array(self.lines, np.uint64).tobytes()
+                direct.write(memoryview(lines + _END.pack(len(self.lines), _kernel.crc32c(lines), _MAGIC)))
+                direct.finish()
+            finally:
+                direct.stop()
             os.fsync(self._fd)
 
     def _spans(self, run: Sorted) -> Iterator[Order]:
