@@ -333,6 +333,7 @@ def bare() -> ctypes.PyDLL:
         ("read_files", ctypes.c_uint64, [pointer, size, size]),
         ("read_folders", ctypes.c_uint64, [pointer, size, size]),
         ("resident", size, [ctypes.c_int, size]),
+        ("one_pass", ctypes.c_uint64, [pointer, pointer, size, ctypes.c_char_p, size, size, ctypes.c_int]),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

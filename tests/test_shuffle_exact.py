@@ -1,4 +1,4 @@
-"""The same bytes, whatever the strategy, the workers, the memory, the form of the input, and interruptions."""
+"""The same bytes, whatever the strategy, workers, memory, form of the input, and interruptions."""
 
 import hashlib
 import itertools
