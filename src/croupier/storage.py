@@ -137,7 +137,7 @@ class FileSource:
         self.path = path
         with reporting("open", path):
             self._fd = 0 if path == STDIN else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        status = os.fstat(self._fd)
+            status = os.fstat(self._fd)
         if stat.S_ISDIR(status.st_mode):
             self.close()
             raise InputNotFoundError(f"{path}: is a folder")
@@ -175,7 +175,7 @@ class FileSource:
 
     def close(self) -> None:
         if self._fd > 0:
-            os.close(self._fd)
+            close(self._fd)
         self._fd = -1
 
     def __enter__(self) -> Self:

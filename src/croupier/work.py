@@ -106,6 +106,11 @@ class WorkFolder:
         return os.path.join(self.path, leaf)
 
 
+def is_left(folder: str, name: str) -> bool:
+    """Whether a job of this output has left something."""
+    return os.path.isdir(_path(folder, name))
+
+
 def refuse_while_running(folder: str, name: str) -> None:
     """UsageError when a job of this output is under way in another process."""
     if os.path.isdir(path := _path(folder, name)):

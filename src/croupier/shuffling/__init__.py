@@ -23,9 +23,10 @@ from typing import Any, Literal
 from croupier import storage, streams
 from croupier.frames import MAX_RECORD, Damage, OnCorrupt
 from croupier.runtime import Progress, Runtime
-from croupier.shuffling.job import carry_out
+from croupier.shuffling.job import carry_out, conclude
 from croupier.shuffling.planning import STRATEGIES, Asked, Plan, Request, Strategy, make_plan
 from croupier.shuffling.reading import Tally
+from croupier.work import is_left
 
 __all__ = ["STRATEGIES", "Plan", "plan", "shuffle"]
 
@@ -40,7 +41,7 @@ def plan(
 ) -> Plan:
     """What `shuffle` would do with these arguments (all but its callbacks); nothing is written."""
     with Runtime(workers=workers, memory=memory) as runtime:
-        return make_plan(inputs, output_prefix, runtime, Request(**options))
+        return make_plan(inputs, output_prefix, runtime, Request(**options), look_only=True)
 
 
 def shuffle(
@@ -87,5 +88,7 @@ def shuffle(
     with Runtime(workers=workers, memory=memory, progress=progress, cancel=cancel) as runtime:
         made = make_plan(inputs, output_prefix, runtime, asked)
         if made.finished is not None:
+            if is_left(made.folder, made.name):
+                conclude(made)
             return made.finished
         return carry_out(made, runtime, on_damage or streams.warn, tally)

@@ -15,7 +15,7 @@ from croupier.output import Output, Proof, Shard
 from croupier.runtime import Runtime
 from croupier.shuffling.equal import without_equals
 from croupier.shuffling.gathering import Gathering
-from croupier.shuffling.journal import Finished, Journal, digest
+from croupier.shuffling.journal import NO_KEY, Finished, Journal, digest
 from croupier.shuffling.load import Preparing, unpacked
 from croupier.shuffling.merging import Merge, Ordered, Resident, Source
 from croupier.shuffling.planning import Plan
@@ -28,7 +28,6 @@ from croupier.table.packed import Integers, integers
 from croupier.work import WorkFolder
 
 _MOST_BLOCK, _LEAST_BLOCK = 4 << 20, 1 << 16
-_NO_KEY = (1 << 64) - 1
 _SPLICE = 1 << 20
 """Bytes of parcels that one task takes."""
 
@@ -50,7 +49,7 @@ def carry_out(
         journal = Journal(work, plan.identity, tmp_dir=plan.tmp_dir, resume=plan.resume)
         try:
             with ExitStack() as stack:
-                receipt = _Job(plan, output, journal, runtime, stack).do(on_damage, tally)
+                receipt, tables = _Job(plan, output, journal, runtime, stack).do(on_damage, tally)
         except (KeyboardInterrupt, SystemExit, CancelledError, StorageError) as error:
             output.close(keep=journal.worth_keeping)
             if journal.worth_keeping:
@@ -63,7 +62,18 @@ def carry_out(
             work.remove()
             raise
         work.remove()
+        keep_new(output.paths, tables)
         return receipt
+    finally:
+        work.close()
+
+
+def conclude(plan: Plan) -> None:
+    """Remove what a process has left that was killed when all was done."""
+    work = WorkFolder(plan.folder, plan.name)
+    try:
+        Journal(work, plan.identity, tmp_dir=None, resume=False)
+        work.remove()
     finally:
         work.close()
 
@@ -78,7 +88,10 @@ class _Job:
         self._spills: list[Spill] = []
         self._spilled_runs = self._spilled_bytes = 0
 
-    def do(self, on_damage: Callable[[Damage], None], tally: Tally | None) -> dict[str, Any]:
+    def do(
+        self, on_damage: Callable[[Damage], None], tally: Tally | None
+    ) -> tuple[dict[str, Any], list[Table]]:
+        """The receipt, and the shards' tables."""
         plan = self._plan
         by_number = plan.strategy == "gather"
         # Who reads by number counts what is written: shards that are done would not be counted again.
@@ -92,9 +105,8 @@ class _Job:
         else:
             came, counts = self._shuffle(earlier, on_damage, tally)
         about = self._about() | ({} if tally is None else {"tally": dict(sorted(counts.items()))})
-        receipt = self._output.publish(came, about)
-        keep_new(self._output.paths, self._journal.tables())
-        return receipt
+        tables = list(self._journal.tables())
+        return self._output.publish(came, about), tables
 
     # By way of runs
 
@@ -210,7 +222,7 @@ class _Job:
                 rank += count
                 self._runtime.advance(stream * count // max(records, 1), count)
         for rest in range(number + 1, self._plan.shards):
-            self._journal.note_key(rest, _NO_KEY)
+            self._journal.note_key(rest, NO_KEY)
 
     def _put(self, shard: Shard, part: Ordered, order: Order) -> None:
         """Some records, all into one shard."""

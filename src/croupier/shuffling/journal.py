@@ -13,12 +13,14 @@ import numpy as np
 from croupier import storage
 from croupier.errors import UsageError
 from croupier.output import Proof
-from croupier.publish import finish_publication, receipt_path
+from croupier.publish import receipt_path
 from croupier.table import format as table_format
 from croupier.table.model import Table
 from croupier.work import WorkFolder
 
 FORMAT = 1
+NO_KEY = (1 << 64) - 1
+"""Behind all others."""
 
 
 class Finished(NamedTuple):
@@ -97,7 +99,7 @@ class Journal:
     ) -> None:
         """A shard is complete."""
         if last:
-            self._keys[number + 1] = 0
+            self._keys[number + 1] = NO_KEY
         self._work.keep(f"shard-{number:05d}.table", table_format.dump(table, 0))
         note = {"temporary": os.path.basename(temporary), "bytes": size, "proof": proof.as_dict()}
         self._waiting[number] = note
@@ -153,7 +155,6 @@ def digest(identity: Mapping[str, Any]) -> str:
 def finished(folder: str, name: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     """The receipt of this very output, if all of it is there."""
     try:
-        finish_publication(folder, name)
         with storage.reporting("read", folder), open(receipt_path(folder, name), "rb") as file:
             receipt = json.loads(file.read())
         if receipt["plan"] != digest(identity):

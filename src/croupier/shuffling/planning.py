@@ -14,7 +14,7 @@ from croupier.codec.detect import Compression
 from croupier.errors import UsageError
 from croupier.frames import MAX_RECORD, OnCorrupt, check_on_corrupt
 from croupier.output import BLOCK, SHARD_BYTES, file_names
-from croupier.publish import check_outputs
+from croupier.publish import check_outputs, finish_publication
 from croupier.runtime import MIB, Runtime, available_memory
 from croupier.shuffling.inputs import (
     Input,
@@ -26,6 +26,7 @@ from croupier.shuffling.inputs import (
 )
 from croupier.shuffling.journal import finished
 from croupier.shuffling.run import PER_RECORD
+from croupier.work import is_left
 
 AT_REST = 56 * MIB
 """What the process takes before it has read anything."""
@@ -105,7 +106,12 @@ class Plan:
     max_records: int | None
     max_record_bytes: int
     finished: dict[str, Any] | None = None
-    """The receipt, where `resume` finds that everything is done."""
+    """The receipt, where an earlier process has done everything."""
+
+    @property
+    def name(self) -> str:
+        """What the receipt goes by."""
+        return file_names(self.prefix, self.shards, self.compression)[0]
 
     @property
     def folder(self) -> str:
@@ -150,8 +156,13 @@ def make_plan(
     prefix: storage.PathLike,
     runtime: Runtime,
     asked: Request,
+    *,
+    look_only: bool = False,
 ) -> Plan:
-    """Look at everything, and refuse what cannot work."""
+    """Look at everything, and refuse what cannot work.
+
+    Unless told to `look_only`, finish what a killed process had begun to publish.
+    """
     _check(asked)
     files = find_inputs(inputs)
     check_beginnings(files, asked.on_corrupt)
@@ -180,8 +191,11 @@ def make_plan(
         asked.on_corrupt, asked.dedup, asked.overwrite, asked.resume, asked.max_records,
         asked.max_record_bytes,
     )  # fmt: skip
-    if asked.resume and (receipt := finished(folder, name, plan.identity)):
-        return replace(plan, finished=receipt)
+    ended = not look_only and finish_publication(folder, name)
+    if asked.resume or ended or is_left(folder, name):
+        plan = replace(plan, finished=finished(folder, name, plan.identity))
+    if plan.finished:
+        return plan
     check_outputs(name, paths, overwrite=asked.overwrite)
     _check_space(folder, written, tmp_dir or folder, spilled)
     return plan

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from croupier import _kernel
+from croupier import _kernel, storage
 from croupier.table.packed import Integers
 
 
@@ -56,4 +56,4 @@ def sample(path: str, size: int) -> int:
     try:
         return _kernel.digest(fd, size)
     finally:
-        os.close(fd)
+        storage.close(fd)

@@ -42,8 +42,9 @@ class FileIndex:
 
 
 def _stamp(path: str) -> list[int]:
-    size, modified, changed, inode = np.frombuffer(_kernel.stamps([path]), np.uint64).tolist()
-    return [size, modified, changed, inode, sample(path, size)]
+    with storage.reporting("read", path):
+        size, modified, changed, inode = np.frombuffer(_kernel.stamps([path]), np.uint64).tolist()
+        return [size, modified, changed, inode, sample(path, size)]
 
 
 def keep_new(paths: Sequence[str], tables: Iterable[Table]) -> None:
