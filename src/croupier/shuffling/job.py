@@ -62,7 +62,8 @@ def carry_out(
             work.remove()
             raise
         work.remove()
-        keep_new(output.paths, tables)
+        if tables:
+            keep_new(output.paths, tables)
         return receipt
     finally:
         work.close()
@@ -105,8 +106,7 @@ class _Job:
         else:
             came, counts = self._shuffle(earlier, on_damage, tally)
         about = self._about() | ({} if tally is None else {"tally": dict(sorted(counts.items()))})
-        tables = list(self._journal.tables())
-        return self._output.publish(came, about), tables
+        return self._output.publish(came, about), self._journal.tables()
 
     # By way of runs
 

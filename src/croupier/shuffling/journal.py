@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from croupier import storage
-from croupier.errors import UsageError
+from croupier.errors import TableError, UsageError
 from croupier.output import Proof
 from croupier.publish import receipt_path
 from croupier.table import format as table_format
@@ -127,11 +127,13 @@ class Journal:
         self.shards = len(found)
         return found
 
-    def tables(self) -> Iterator[Table]:
-        """Of all shards."""
-        for number in range(self.shards):
-            content = self._work.kept(f"shard-{number:05d}.table")
-            yield table_format.load(np.frombuffer(content, np.uint64), f"shard {number}")[0]
+    def tables(self) -> list[Table]:
+        """Of all shards, or none: they are hints, and the job is done."""
+        try:
+            kept = [self._work.kept(f"shard-{number:05d}.table") for number in range(self.shards)]
+            return [table_format.load(np.frombuffer(one, np.uint64), "table")[0] for one in kept]
+        except (OSError, TableError, ValueError):
+            return []
 
     @property
     def worth_keeping(self) -> bool:
