@@ -21,7 +21,7 @@ import sysconfig
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
@@ -129,9 +129,11 @@ def note(*paragraphs: str) -> None:
     print("\n\n".join(textwrap.fill(paragraph, 110) for paragraph in paragraphs))
 
 
-def begin(title: str) -> argparse.Namespace:
-    """Read the command line and print the heading."""
+def begin(title: str, only: Sequence[str] = ()) -> argparse.Namespace:
+    """Read the command line and print the heading; `only` are the parts that can be had alone."""
     parser = argparse.ArgumentParser(description=title)
+    if only:
+        parser.add_argument("--only", choices=only, help="one part, while it is being worked on")
     parser.add_argument("--quick", action="store_true", help="a smoke run; figures mean nothing")
     options = parser.parse_args()
     print(f"# {title}\n")

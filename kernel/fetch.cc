@@ -4,9 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <compare>
+#include <cstdlib>
+#include <memory>
 #include <mutex>
+#include <new>
+#include <string>
 
 #include "files.h"
 #include "threads.h"
@@ -17,9 +22,13 @@ namespace {
 // Neighbours on disk that stand closer than this are read together, up to kMostRun bytes.
 constexpr std::uint64_t kGap = 16 << 10, kMostRun = 1 << 20;
 // From this size on a payload is read to where it belongs, smaller ones by way of a buffer that stays in cache.
-constexpr std::uint64_t kDirect = 64 << 10;
+constexpr std::uint64_t kAlone = 64 << 10;
 // Requests that one thread has under way, where the page cache has nothing.
 constexpr std::size_t kDepth = 64;
+// Past the page cache: whole pages, so many bytes at once, by threads that wait for the device; where runs are
+// shorter than this on average, that is no faster.
+constexpr std::size_t kPage = 4096, kPiece = 256 << 10, kWaiting = 64;
+constexpr std::uint64_t kLeastPast = 6 << 10;
 
 struct Batch {
   std::vector<File*> files;
@@ -75,10 +84,35 @@ void check_end(std::size_t k, const File& file, std::uint64_t offset, std::uint6
   if (offset > end || size > end - offset) fail(k, Fault::kEnd);
 }
 
+// What is read from: with a piece of aligned memory if the descriptor bypasses the page cache.
+struct Source {
+  int fd;
+  Byte* aligned = nullptr;
+};
+
+// As preadv, by way of whole pages.
+ssize_t read_pages(Source source, std::span<const struct iovec> pieces, std::uint64_t offset) {
+  std::size_t wanted = 0, done = 0;
+  for (const struct iovec& piece : pieces) wanted += piece.iov_len;
+  const std::size_t skipped = offset % kPage;
+  const std::size_t pages = std::min(wanted, kPiece) + skipped + kPage - 1;
+  const auto at = static_cast<off_t>(offset - skipped);
+  const ssize_t got = pread(source.fd, source.aligned, std::min(kPiece, pages / kPage * kPage), at);
+  if (got < 0) return got;
+  const std::size_t have = static_cast<std::size_t>(got) - std::min<std::size_t>(skipped, static_cast<std::size_t>(got));
+  for (const struct iovec& piece : pieces) {
+    const std::size_t count = std::min(piece.iov_len, have - done);
+    if (count) std::memcpy(piece.iov_base, source.aligned + skipped + done, count);
+    done += count;
+  }
+  return static_cast<ssize_t>(done);
+}
+
 // All of `pieces`, from `offset` on.
-void read_all(std::size_t k, int fd, std::span<struct iovec> pieces, std::uint64_t offset) {
+void read_all(std::size_t k, Source source, std::span<struct iovec> pieces, std::uint64_t offset) {
   while (!pieces.empty()) {
-    ssize_t got = preadv(fd, pieces.data(), static_cast<int>(pieces.size()), static_cast<off_t>(offset));
+    ssize_t got = source.aligned ? read_pages(source, pieces, offset)
+                                 : preadv(source.fd, pieces.data(), static_cast<int>(pieces.size()), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(k, Fault::kSystem, errno);
     if (got == 0) fail(k, Fault::kChanged);
@@ -92,10 +126,10 @@ void read_all(std::size_t k, int fd, std::span<struct iovec> pieces, std::uint64
   }
 }
 
-void read_direct(const Batch& batch, std::size_t k, int fd, std::uint64_t offset, Room payload) {
+void read_alone(const Batch& batch, std::size_t k, Source source, std::uint64_t offset, Room payload) {
   Byte header[kHeader], trailer[kTrailer];
   struct iovec pieces[3] = {{header, kHeader}, {payload.data(), payload.size()}, {trailer, kTrailer}};
-  read_all(k, fd, pieces, offset);
+  read_all(k, source, pieces, offset);
   check_frame(batch, k, header, trailer, payload);
 }
 
@@ -117,7 +151,7 @@ void take_warm(const Batch& batch, std::size_t from, std::size_t to) {
       const Touch touch(file);
       take_frame(batch, k, map + offset, payload);
     } else {
-      read_direct(batch, k, file.fd(), offset, payload);
+      read_alone(batch, k, {file.fd()}, offset, payload);
     }
   }
 }
@@ -135,18 +169,18 @@ struct Run {
   std::uint64_t begin, end;
 };
 
-void read_run(const Batch& batch, const std::vector<Place>& order, const Run& run, std::vector<Byte>& buffer) {
+void read_run(const Batch& batch, const std::vector<Place>& order, const Run& run, Source source,
+              std::vector<Byte>& buffer) {
   const std::size_t k = order[run.from].k;
-  File& file = batch.of(k);
   const auto size = static_cast<std::size_t>(run.end - run.begin);
-  if (run.to - run.from == 1 && size >= kDirect) {
+  if (run.to - run.from == 1 && size >= kAlone) {
     const Room payload = batch.place(k);
     if (kOverhead + payload.size() != size) refuse("lengths were changed by another thread");
-    return read_direct(batch, k, file.fd(), run.begin, payload);
+    return read_alone(batch, k, source, run.begin, payload);
   }
   if (buffer.size() < size) buffer.resize(size);
   struct iovec whole[1] = {{buffer.data(), size}};
-  read_all(k, file.fd(), whole, run.begin);
+  read_all(k, source, whole, run.begin);
   for (std::size_t i = run.from; i < run.to; ++i) {
     const auto [f, offset, request] = order[i];
     const Room payload = batch.place(request);
@@ -165,11 +199,46 @@ void read_cold(const Batch& batch, const std::vector<Place>& order, const std::v
                std::size_t to) {
   std::vector<Byte> buffer;
   std::size_t asked = from;
+  const auto fd = [&](std::size_t i) { return batch.files[order[runs[i].from].file]->fd(); };
   for (std::size_t i = from; i < to; ++i) {
-    for (; asked < to && asked < i + kDepth; ++asked)
-      advise(batch.of(order[runs[asked].from].k).fd(), runs[asked].begin, runs[asked].end);
-    read_run(batch, order, runs[i], buffer);
+    for (; asked < to && asked < i + kDepth; ++asked) advise(fd(asked), runs[asked].begin, runs[asked].end);
+    read_run(batch, order, runs[i], {fd(i)}, buffer);
   }
+}
+
+// The same files once more, to be read past the page cache.
+class Past {
+ public:
+  ~Past() {
+    for (const int fd : fds_) close(fd);
+  }
+  // False where the system cannot, or has no more descriptors.
+  bool open(const std::vector<File*>& files) {
+#if defined(__linux__) && defined(O_DIRECT)
+    for (const File* file : files) {
+      const std::string name = "/proc/self/fd/" + std::to_string(file->fd());  // whatever its name is by now
+      const int fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);
+      if (fd < 0) return false;
+      fds_.push_back(fd);
+    }
+    return true;
+#else
+    return files.empty();
+#endif
+  }
+  int fd(std::size_t file) const { return fds_[file]; }
+
+ private:
+  std::vector<int> fds_;
+};
+
+void read_past(const Batch& batch, const std::vector<Place>& order, const std::vector<Run>& runs, const Past& past,
+               std::atomic<std::size_t>& next) {
+  const std::unique_ptr<void, decltype(&std::free)> pages(std::aligned_alloc(kPage, kPiece), &std::free);
+  if (!pages) throw std::bad_alloc();
+  std::vector<Byte> buffer;
+  for (std::size_t i; (i = next.fetch_add(1)) < runs.size();)
+    read_run(batch, order, runs[i], {past.fd(order[runs[i].from].file), static_cast<Byte*>(pages.get())}, buffer);
 }
 
 std::vector<Run> runs_of(const Batch& batch, const std::vector<Place>& order) {
@@ -233,7 +302,7 @@ Fetched fetch_warm(const Batch& batch, unsigned threads) {
   return guarded(parts, [&](std::size_t part) { take_warm(batch, n * part / parts, n * (part + 1) / parts); });
 }
 
-Fetched fetch_cold(const Batch& batch, unsigned threads) {
+Fetched fetch_cold(const Batch& batch, unsigned threads, bool past_cache) {
   std::vector<Place> order;
   order.reserve(batch.count());
   for (std::size_t k = 0; k < batch.count(); ++k) {
@@ -244,29 +313,38 @@ Fetched fetch_cold(const Batch& batch, unsigned threads) {
   std::vector<Run> runs;
   Fetched wrong = guarded(1, [&](std::size_t) { runs = runs_of(batch, order); });
   if (wrong.fault != Fault::kNone) return wrong;
+  std::uint64_t bytes = 0;
+  for (const Run& run : runs) bytes += run.end - run.begin;
+  if (Past past; past_cache && bytes >= kLeastPast * runs.size() && past.open(batch.files)) {
+    std::atomic<std::size_t> next{0};
+    return guarded(std::clamp<std::size_t>(runs.size() / 4, 1, kWaiting),
+                   [&](std::size_t) { read_past(batch, order, runs, past, next); });
+  }
   const std::size_t parts = std::clamp<std::size_t>(runs.size() / 16, 1, std::clamp(threads, 1U, 256U));
-  return guarded(parts, [&](std::size_t part) {
+  wrong = guarded(parts, [&](std::size_t part) {
     read_cold(batch, order, runs, runs.size() * part / parts, runs.size() * (part + 1) / parts);
   });
+  wrong.cold = bytes;
+  return wrong;
 }
 
 }  // namespace
 
 Fetched fetch(const std::vector<File*>& files, Numbers file, Numbers offsets, Numbers lengths, Numbers places,
-              Room out, bool verify, unsigned threads, bool framed) {
+              Room out, bool verify, unsigned threads, bool past_cache, bool framed) {
   const Batch batch{files, file, offsets, lengths, places, out, verify, framed};
   if (offsets.size() != file.size() || lengths.size() != file.size() || places.size() != file.size())
     refuse("file, offsets, lengths and places differ in length");
   for (std::size_t k = 0; k < batch.count(); ++k) batch.of(k);  // refuses numbers of no file
   const bool warm = is_warm(batch);
-  Fetched found = warm ? fetch_warm(batch, threads) : fetch_cold(batch, threads);
+  Fetched found = warm ? fetch_warm(batch, threads) : fetch_cold(batch, threads, past_cache);
   // In the order of the disk another one may have come first.
   if (!warm && found.fault != Fault::kNone) found = fetch_warm(batch, threads);
   // Afterwards, so that no change before or meanwhile goes unnoticed.
   for (std::size_t f = 0; f < files.size(); ++f) {
     if (!files[f]->broken() && files[f]->unchanged()) continue;
     const auto first = std::ranges::find(file, f);
-    if (first != file.end()) return {static_cast<std::size_t>(first - file.begin()), Fault::kChanged, 0};
+    if (first != file.end()) return {static_cast<std::size_t>(first - file.begin()), Fault::kChanged};
   }
   return found;
 }

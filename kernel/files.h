@@ -75,15 +75,16 @@ enum class Fault { kNone, kWrongHeader, kWrongPayload, kWrongLength, kEnd, kChan
 struct Fetched {
   std::size_t record = 0;  // the request at fault
   Fault fault = Fault::kNone;
-  int error = 0;  // errno, for kSystem
+  int error = 0;           // errno, for kSystem
+  std::uint64_t cold = 0;  // bytes that the page cache did not have, and has now
 };
 
 // Reads the payload of the frame at offsets[k] of files[file[k]], of lengths[k] bytes, to out[places[k]...], for
 // every k. The header must be right and say that length; `verify` also
 // checks the payload. Warm records come from the mappings; for cold ones many requests are under way at once,
-// in the order of the disk.
+// in the order of the disk. `past_cache`: long cold ones come from the device and leave the page cache as it is.
 Fetched fetch(const std::vector<File*>& files, Numbers file, Numbers offsets, Numbers lengths, Numbers places,
-              Room out, bool verify, unsigned threads, bool framed);
+              Room out, bool verify, unsigned threads, bool past_cache, bool framed);
 
 // The same from frames that stand in memory.
 Fetched take(Bytes source, Numbers offsets, Numbers lengths, Numbers places, Room out, bool verify);

@@ -117,9 +117,9 @@ void open_file(File* self, int fd) {
   }
 }
 
-std::tuple<std::size_t, int, int> py_fetch(const nb::list& files, nb::handle file, nb::handle offsets,
-                                           nb::handle lengths, nb::handle places, nb::handle out, bool verify,
-                                           unsigned threads, bool framed) {
+std::tuple<std::size_t, int, int, U64> py_fetch(const nb::list& files, nb::handle file, nb::handle offsets,
+                                                nb::handle lengths, nb::handle places, nb::handle out, bool verify,
+                                                unsigned threads, bool past_cache, bool framed) {
   std::vector<File*> opened;
   std::vector<nb::object> held;  // the caller's list may change meanwhile
   for (nb::handle one : files) {
@@ -134,9 +134,9 @@ std::tuple<std::size_t, int, int> py_fetch(const nb::list& files, nb::handle fil
   {
     const Gone gone;
     fetched = fetch(opened, which.numbers(), from.numbers(), sizes.numbers(), to.numbers(), room.room(), verify,
-                    threads, framed);
+                    threads, past_cache, framed);
   }
-  return {fetched.record, static_cast<int>(fetched.fault), fetched.error};
+  return {fetched.record, static_cast<int>(fetched.fault), fetched.error, fetched.cold};
 }
 
 // Gives the space of a range of a file back; whether that can be done here.
@@ -270,7 +270,7 @@ void add_files(nb::module_& m) {
   m.def("search_sums", py_search_sums, "packed"_a, "firsts"_a, "bases"_a, "groups"_a, "positions"_a, "found"_a,
         "begin"_a);
   m.def("fetch", py_fetch, "files"_a, "file"_a, "offsets"_a, "lengths"_a, "places"_a, "out"_a, "verify"_a,
-        "threads"_a, "framed"_a = false);
+        "threads"_a, "past_cache"_a = false, "framed"_a = false);
   m.def("take", py_take, "source"_a, "offsets"_a, "lengths"_a, "places"_a, "out"_a, "verify"_a);
   m.def("walk", py_walk, "fd"_a, "size"_a, "begin"_a, "end"_a, "sync"_a, "limit"_a);
   m.def("digest", py_digest, "fd"_a, "size"_a);

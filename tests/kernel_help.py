@@ -1,5 +1,7 @@
 """Arrays, frames and open files, as the tests of the kernel need them."""
 
+import ctypes
+import mmap
 import os
 import struct
 import subprocess
@@ -78,3 +80,24 @@ def run(script, *arguments, code=0):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done
+
+
+def cached(path):
+    """How much of a file the page cache has, from 0 to 1. (To ask by RWF_NOWAIT makes some systems read.)"""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as whole:
+        content = np.frombuffer(whole, np.uint8)
+        found = (ctypes.c_ubyte * -(-len(content) // mmap.PAGESIZE))()
+        size = ctypes.c_size_t(len(content))
+        assert ctypes.CDLL(None).mincore(ctypes.c_void_p(content.ctypes.data), size, found) == 0
+        del content
+        return sum(one & 1 for one in found) / len(found)
+
+
+def chill(*paths):
+    """Have the page cache forget a file."""
+    for path in paths:
+        fd = os.open(path, os.O_RDWR)
+        os.fsync(fd)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)

@@ -7,6 +7,7 @@ test_codec.py proves).
 import gzip
 import os
 import random
+import sys
 import zlib
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 import croupier
 import oracle
+from croupier.dataset import files
 from dataset_help import (
     FOREIGN,
     FORMS,
@@ -38,6 +40,7 @@ from dataset_help import (
     tables,
     tree,
 )
+from kernel_help import cached, chill
 
 # Equal to a plain scan
 
@@ -94,7 +97,9 @@ def test_all_real_files_as_one(tmp_path, shared_data):
 
 
 @SLOW_IS_FINE
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [*range(20), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 120))]
+)
 def test_random_files(tmp_path, seed):
     """A hundred files each time: all compressions, empty ones in between."""
     rng = random.Random(seed)
@@ -507,6 +512,28 @@ def test_info(tmp_path):
     assert alone.ratio == 9 * 9_016 / os.path.getsize(mixed)
     part = croupier.info(croupier.open([path, mixed]).skip(1).take(4))
     assert (part.records, part.payload_bytes, part.smallest) == (4, 36_000, 9_000)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere all is read through the page cache")
+def test_data_larger_than_memory_leaves_the_page_cache_alone(tmp_path, monkeypatch):
+    rng = random.Random(1)
+    payloads = noise(rng, *(rng.choice([20_000, 70_000, 300_000]) for _ in range(150)))
+    paths = [make(tmp_path / f"{number}.tfrecord", payloads[number::3]) for number in range(3)]
+    expected = [payload for number in range(3) for payload in payloads[number::3]]
+    data = croupier.open(paths)
+    assert len(data) == 150  # which reads the files
+    order = rng.sample(range(150), 150)
+
+    def share():
+        """Of the files that the page cache has after a read of everything from the device."""
+        chill(*paths)
+        assert data[order].tolist() == [expected[number] for number in order]
+        return sum(cached(path) for path in paths) / 3
+
+    assert share() == 1  # there is memory enough
+    monkeypatch.setattr(files, "available_memory", lambda: 2 * sum(map(len, payloads)))
+    assert share() == 1  # now it was more than there is
+    assert share() < 0.3
 
 
 def test_index_makes_what_is_missing(tmp_path):

@@ -346,6 +346,26 @@ def test_mutated_reads(tmp_path, form):
     assert 0.1 < refused / reads < 0.9
 
 
+@SLOW_IS_FINE
+@pytest.mark.parametrize("form", FOREIGN)
+def test_another_file_of_the_same_shape(tmp_path, form):
+    """As many records of the same lengths: nothing that is read tells, so the file's identity must."""
+    sizes = [100, 3_000, 0, 50_000] * 20
+    rng = random.Random(form)
+    path = make(tmp_path / "x.tfrecord.gz", noise(rng, *sizes), form)
+    used, known = croupier.open(path), croupier.open(path)
+    assert len(used[:]) == len(known) == len(sizes)
+    make(tmp_path / "other", noise(rng, *sizes), form)
+    os.replace(tmp_path / "other", path)
+    for data in (used, known):
+        with pytest.raises(croupier.StaleError):
+            data[0]
+        with pytest.raises(croupier.StaleError):
+            data[[5, 70]]
+        with pytest.raises(croupier.StaleError):
+            list(data)
+
+
 def test_what_was_only_touched_is_read_on(tmp_path):
     """Times that change and content that does not: `touch`, then the old time again; a link more; a copy."""
     payloads = noise(random.Random(1), *[3_000] * 50)

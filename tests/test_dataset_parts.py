@@ -146,6 +146,19 @@ def test_concat_of_neighbours_is_one_range(three):
     same((both, model + three[1][1]))
 
 
+def test_pickles_of_parts_are_small(tmp_path):
+    data = croupier.open(make(tmp_path / "x.tfrecord", [b"%d" % number for number in range(100_000)]))
+    most, rest = data.split([0.9, 0.1])
+    shuffled = data.subset(np.random.default_rng(1).permutation(100_000))
+    sevens = data.subset([7] * 99_999)
+    for part, bits in ((most, 4), (rest, 9), (shuffled, 19), (sevens, 3), (most.take(0), 0)):
+        pickled = pickle.dumps(part)
+        assert len(pickled) < 2_000 + len(part) * bits / 8
+        again = pickle.loads(pickled)
+        assert payloads_of(again) == payloads_of(part)
+        assert repr(again) == repr(part)
+
+
 def test_subsets_are_their_own(three):
     data, model = three[0]
     numbers = np.array([3, 1, 2], np.uint64)

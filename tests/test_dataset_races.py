@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import pickle
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -372,7 +373,7 @@ def read_while_replaced(folder, processes, seconds):
         if os.fork() == 0:
             code = 1
             try:
-                signal.alarm(40)
+                signal.alarm(40 + seconds)
                 os.write(send, json.dumps(read_generations(folder, end, seed)).encode())
                 code = 0
             finally:
@@ -392,9 +393,12 @@ def read_while_replaced(folder, processes, seconds):
 
 
 @pytest.mark.unsanitized
-def test_replaced_while_many_read(tmp_path):
+@pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=pytest.mark.slow)])
+def test_replaced_while_many_read(tmp_path, seconds):
     """Sixteen processes of four threads: records are whole, and those of a batch are of one generation."""
-    reads, stale, latest, generations = alone(read_while_replaced, str(tmp_path), 16, 4)
+    answer = alone(read_while_replaced, str(tmp_path), 16, seconds, timeout=60 + seconds)
+    print("reads, times stale, latest generation, generations:", answer)
+    reads, stale, latest, generations = answer
     assert generations > 2
     assert latest > 2
     assert stale > 20
@@ -409,14 +413,15 @@ def descriptors():
 
 
 @pytest.mark.unsanitized
-def test_descriptors_of_a_thousand_shards(tmp_path):
+def test_descriptors_of_a_thousand_shards(tmp_path, monkeypatch):
     sizes = [10, 300, 0, 2_000]
     expected = []
     for shard in range(1_000):
         payloads = [numbered(4 * shard + number, size) for number, size in enumerate(sizes)]
         (tmp_path / f"x-{shard:05d}-of-01000").write_bytes(framed(payloads))
         expected += payloads
-    before = descriptors()
+    before, limits = descriptors(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1_024, limits[1]))
     data = croupier.open(tmp_path / "x@1000")
     order = np.random.Generator(np.random.Philox(1)).permutation(len(expected))
     assert data[order].tolist() == [expected[number] for number in order.tolist()]
@@ -429,8 +434,53 @@ def test_descriptors_of_a_thousand_shards(tmp_path):
     copies = [pickle.loads(pickle.dumps(data)) for _ in range(3)]
     for copy in copies:
         assert copy[order[:2_000]].tolist() == [expected[number] for number in order[:2_000].tolist()]
-    del copy, copies, data
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (64, limits[1]))
+    fewer = croupier.open(tmp_path / "x@1000")
+    assert fewer[order].tolist() == [expected[number] for number in order.tolist()]
+    assert len(fewer._files._open) == 16
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (-1, -1))
+    more = croupier.open(tmp_path / "x@1000")
+    assert more[order].tolist() == [expected[number] for number in order.tolist()]
+    assert len(more._files._open) == 1_000
+    del copy, copies, data, fewer, more
     assert descriptors() - before <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.unsanitized
+def test_a_million_files(tmp_path):
+    """Of one record each: a table for each folder, and every record where it should be; some, then all."""
+    folders, each = 20, 50_000
+    for folder in range(folders):
+        (tmp_path / f"{folder:02d}").mkdir()
+        home = os.open(tmp_path / f"{folder:02d}", os.O_RDONLY)
+        for file in range(each):
+            flags = os.O_WRONLY | os.O_CREAT
+            fd = os.open(f"{file:05d}.tfrecord", flags, 0o644, dir_fd=home)
+            os.write(fd, framed([numbered(folder * each + file, 20 + file % 300)]))
+            os.close(fd)
+        os.close(home)
+    where = [tmp_path / f"{folder:02d}" for folder in range(folders)]
+    before = descriptors()
+    made, tables = croupier.index(where)
+    assert (len(made), len(tables)) == (folders * each, folders)
+    data = croupier.open(where, index="require")
+    assert len(data) == folders * each
+    order = np.random.default_rng(1).permutation(len(data))
+    for number in order[:30].tolist():
+        assert data[number] == numbered(number, 20 + number % each % 300)
+    for begin in range(0, len(order), 100_000):
+        wanted = order[begin : begin + 100_000]
+        batch = data[wanted]
+        for number, payload in zip(wanted.tolist(), batch, strict=True):
+            assert payload == numbered(number, 20 + number % each % 300)
+    assert descriptors() - before <= 4_200
+    changed = where[7] / "00123.tfrecord"
+    changed.write_bytes(framed([b"another"]))
+    with pytest.raises(croupier.StaleError):
+        data[7 * each + 123]
+    assert croupier.index(where)[0] == [str(changed)]
+    assert croupier.open(where, index="require")[7 * each + 123] == b"another"
 
 
 @SLOW_IS_FINE

@@ -69,6 +69,7 @@ def calls(path):
             "out": bytearray(10),
             "verify": True,
             "threads": 1,
+            "past_cache": False,
         },
         "take": {
             "source": path.read_bytes(),
@@ -168,7 +169,7 @@ good, bad = k.File(os.open(sys.argv[1], os.O_RDONLY)), eval(sys.argv[2])
 for files in ([bad], [good, bad], [bad, good]):
     for which in (u(0), u(1), u()):
         try:
-            k.fetch(files, which, which, which, which, bytearray(9), True, 1)
+            k.fetch(files, which, which, which, which, bytearray(9), True, 1, False)
         except TypeError:
             continue
         sys.exit("was taken for a file")

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from croupier import _kernel as kernel
 from kernel_help import (
+    cached,
+    chill,
     edges_of,
     few,
     frame,
@@ -62,10 +64,10 @@ def test_what_is_no_file(tmp_path):
     assert not pipe.regular
     out = bytearray(9)
     one = u64([0])
-    assert kernel.fetch([pipe], one, one, one, one, out, True, 1)[1] == kernel.BEHIND_END
+    assert kernel.fetch([pipe], one, one, one, one, out, True, 1, False)[1] == kernel.BEHIND_END
     os.close(writing)
-    wrong = kernel.fetch([folder], one, one, one, one, out, True, 1)
-    assert wrong[1:] in [(kernel.BEHIND_END, 0), (kernel.REFUSED, errno.EISDIR)]
+    wrong = kernel.fetch([folder], one, one, one, one, out, True, 1, False)
+    assert wrong[1:3] in [(kernel.BEHIND_END, 0), (kernel.REFUSED, errno.EISDIR)]
 
 
 @pytest.mark.parametrize("how", ["append", "truncate", "overwrite", "touch", "remove", "replace"])
@@ -121,38 +123,13 @@ class Data:
         os.utime(self.path, ns=(10**18, 10**18))
 
 
-def is_cold(path):
-    """Whether the page cache has nothing of a file's first half."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        for at in range(0, max(os.fstat(fd).st_size // 2, 1), 4096):
-            try:
-                os.preadv(fd, [bytearray(1)], at, os.RWF_NOWAIT)
-            except BlockingIOError:
-                continue
-            return False
-        return True
-    finally:
-        os.close(fd)
-
-
-def chill(*paths):
-    """Have the page cache forget a file."""
-    for path in paths:
-        fd = os.open(path, os.O_RDWR)
-        os.fsync(fd)
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(fd)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="where the system cannot say, all files count as warm")
 def test_files_can_be_chilled(tmp_path):
     """Else the tests of the cold way would test the warm one."""
     data = Data(tmp_path / "a", [1000] * 3000)
-    assert not is_cold(data.path)
+    assert cached(data.path) == 1
     chill(data.path)
-    assert is_cold(data.path)
+    assert cached(data.path) == 0
 
 
 def fetch(datas, wanted, *, files=None, verify=True, threads=2, cold=False, lengths=None, offsets=None):
@@ -166,8 +143,16 @@ def fetch(datas, wanted, *, files=None, verify=True, threads=2, cold=False, leng
     if cold:
         chill(*(data.path for data in datas))
     result = kernel.fetch(
-        files, u64(f for f, _ in wanted), u64(at), u64(size), u64(places[:-1]), out, verify, threads
-    )
+        files,
+        u64(f for f, _ in wanted),
+        u64(at),
+        u64(size),
+        u64(places[:-1]),
+        out,
+        verify,
+        threads,
+        cold == "past",
+    )[:3]
     assert out[:3] == out[-3:] == b"\xee" * 3
     return result, [bytes(out[a:b]) for a, b in pairwise(places)]
 
@@ -193,7 +178,7 @@ def test_the_files_are_what_they_should_be(datas):
     assert sizes[TINY] == 16
 
 
-ways = pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+ways = pytest.mark.parametrize("cold", [False, True, "past"], ids=["warm", "cold", "past the cache"])
 
 
 @ways
@@ -215,12 +200,36 @@ def test_fetch(datas, cold, threads, order):
     assert found == [datas[f].payloads[i] for f, i in everything]
 
 
+def cold_bytes(data, *, past):
+    """What the page cache got, as the kernel says it, of all records."""
+    chill(data.path)
+    size, at = list(map(len, data.payloads)), data.edges[:-1]
+    places, out = list(accumulate(size, initial=0)), bytearray(sum(size))
+    columns = u64([0] * len(size)), u64(at), u64(size), u64(places[:-1])
+    _, why, _, cold = kernel.fetch([opened(data.path)], *columns, out, True, 2, past)
+    assert why == kernel.FETCHED
+    assert bytes(out) == b"".join(data.payloads)
+    return cold
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere all is read through the page cache")
+def test_the_page_cache_is_passed_by(datas):
+    """For long reads; whoever asks for short ones gets them through it."""
+    size = datas[LUMPS].path.stat().st_size
+    assert cold_bytes(datas[LUMPS], past=False) == size
+    assert cached(datas[LUMPS].path) == 1
+    assert cold_bytes(datas[LUMPS], past=False) == size  # it was forgotten in between
+    assert cold_bytes(datas[LUMPS], past=True) == 0
+    assert cached(datas[LUMPS].path) < 0.5  # to ask whether it is cold may fetch some
+    assert cold_bytes(datas[TINY], past=True) == 16
+
+
 @given(st.data())
 @few
 def test_fetch_of_anything_that_is_there(datas, data):
     every = st.sampled_from([(f, i) for f, one in enumerate(datas) for i in range(len(one.payloads))])
     wanted = data.draw(st.lists(every, max_size=40))
-    cold, verify = data.draw(st.booleans()), data.draw(st.booleans())
+    cold, verify = data.draw(st.sampled_from([False, True, "past"])), data.draw(st.booleans())
     result, found = fetch(datas, wanted, cold=cold, verify=verify, threads=data.draw(st.integers(0, 4)))
     assert result == (0, kernel.FETCHED, 0)
     assert found == [datas[f].payloads[i] for f, i in wanted]
@@ -231,7 +240,7 @@ def test_fetch_of_nothing(datas):
     assert fetch([], []) == ((0, kernel.FETCHED, 0), [])
 
 
-@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+@ways
 def test_fetch_from_many_files(tmp_path, cold):
     datas = [Data(tmp_path / str(n), [n % 50, 0, 3000], n) for n in range(300)]
     wanted = [(f, i) for i in range(3) for f in range(300)]
@@ -249,7 +258,7 @@ def test_fetch_by_many_threads_at_once(datas):
     def read(seed):
         rng = random.Random(seed)
         wanted = rng.choices(everything, k=300)
-        result, found = fetch(datas, wanted, files=files, cold=seed % 5 == 0)
+        result, found = fetch(datas, wanted, files=files, cold=[False, False, True, False, "past"][seed % 5])
         return result == (0, 0, 0) and found == [datas[f].payloads[i] for f, i in wanted]
 
     with ThreadPoolExecutor(8) as pool:
@@ -366,8 +375,9 @@ def test_fetch_from_a_file_that_changed(mapped, which, cold, how):
         bytearray(400_000),
         True,
         2,
+        cold == "past",
     )
-    assert result == (wanted.index((which, 0)), kernel.CHANGED, 0)
+    assert result[:3] == (wanted.index((which, 0)), kernel.CHANGED, 0)
     # Those who ask the other file alone need not care
     other = [(1 - which, i) for i in range(300)]
     if how != "remove":
@@ -418,7 +428,7 @@ file = k.File(os.open(path, os.O_RDWR))
 try:
     while time.monotonic() < end:
         with contextlib.suppress(ValueError):
-            k.fetch([file, file], *shared.values(), out, True, 2)
+            k.fetch([file, file], *shared.values(), out, True, 2, time.time_ns() // 1000 % 2 == 0)
 finally:
     stop.set()
     thread.join()
@@ -500,7 +510,7 @@ def ask(file, records, threads=2):
     places = np.arange(len(records), dtype=np.uint64) * np.uint64(1000)
     out = bytearray(1000 * len(records))
     return k.fetch([file], np.zeros(len(records), np.uint64), records * np.uint64(1016),
-                   np.full(len(records), 1000, np.uint64), places, out, True, threads)
+                   np.full(len(records), 1000, np.uint64), places, out, True, threads, False)[:3]
 file = k.File(os.open(path, os.O_RDONLY))
 assert ask(file, range(n)) == (0, k.FETCHED, 0)
 if when == "after":

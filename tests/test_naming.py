@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 import croupier
-from croupier.storage import expand
+from croupier.storage import TOGETHER, expand, folders_of, split_folders
 from dataset_help import (
     framed,
     payloads_of,
@@ -111,3 +111,25 @@ def test_odd_names(tmp_path):
         expand(tmp_path / "folder.tfrecord")
     with pytest.raises(croupier.UsageError, match="://"):
         croupier.open("gs://bucket/x.tfrecord")
+
+
+# Which folders they are in
+
+
+@pytest.mark.parametrize("folders", [["a/"], [""], ["a/", "a/b/", "", "/", "a//", "ab/"], ["/\u00e9\udcff/"]])
+@pytest.mark.parametrize("run", [1, 3, TOGETHER - 1, TOGETHER, 2 * TOGETHER + 5])
+def test_names_and_their_folders(folders, run):
+    """As os.path.split gives them, one by one; also where a folder's name stands in the name of a file."""
+    names = ["x", "a", "\u00e9\U0001f600", "y\udc80", "-00000-of-00001.tfrecord"]
+    paths = [folder + names[number % 5] for folder in folders for number in range(run)]
+    paths += paths[:7]
+    found, runs = split_folders(paths)
+    assert found == [os.path.basename(path) for path in paths]
+    assert folders_of(paths, found) == runs
+    each = [folder for folder, count in runs for _ in range(count)]
+    assert each == [path[: len(path) - len(os.path.basename(path))] for path in paths]
+
+
+def test_no_names():
+    assert split_folders([]) == ([], [])
+    assert folders_of([], []) == []

@@ -29,7 +29,7 @@ from croupier.table import seekable
 from croupier.table.build import build
 from croupier.table.format import dump, load
 from croupier.table.model import Identity, Kind, Table, join
-from croupier.table.packed import pack
+from croupier.table.packed import distinct, pack
 from test_dataset import bgzip, framed, make
 
 SLOW_IS_FINE = pytest.mark.filterwarnings("ignore::croupier.errors.SlowAccessWarning")
@@ -638,3 +638,16 @@ def test_what_cannot_be_saved_is_used_all_the_same(tmp_path, monkeypatch):
     assert croupier.index(paths) == (list(map(str, paths)), [])
     assert croupier.open(paths)[:].tolist() == [payload for number in range(3) for payload in three(number)]
     assert sorted(os.listdir(tmp_path)) == ["data"]
+
+
+# What is looked up
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 100, 5_000])
+@pytest.mark.parametrize("below", [1, 3, 100, 10**6])
+def test_distinct(count, below):
+    values = np.random.default_rng(count).integers(0, below, count).astype(np.uint64)
+    used, which = distinct(values, below)
+    assert used.dtype == np.uint64
+    assert used.tolist() == sorted(set(values.tolist()))
+    assert used[which].tolist() == values.tolist()

@@ -213,13 +213,16 @@ def fetch(
     out: Data,
     verify: bool,
     threads: int,
+    past_cache: bool = False,
     framed: bool = False,
-) -> tuple[int, int, int]:
+) -> tuple[int, int, int, int]:
     """Read the payload of the frame at offsets[k] of files[file[k]], of lengths[k] bytes, to out[places[k]:].
 
     `framed`: and the rest of its frame to where it belongs around that.
 
-    Gives (request, why, errno): FETCHED, or what was wrong with the first request at fault.
+    Gives (request, why, errno, cold): FETCHED, or what was wrong with the first request at fault; and how
+    many bytes the page cache did not have and has now. `past_cache`: long ones that it does not have leave it
+    as it is.
     """
 
 def take(source: Data, offsets: U64, lengths: U64, places: U64, out: Data, verify: bool) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -84,9 +84,42 @@ def in_byte_order(names: Iterable[str]) -> list[str]:
     return found if "".join(found).isascii() else sorted(found, key=os.fsencode)
 
 
-def names_in_folders(paths: Iterable[str]) -> list[str]:
-    """As os.path.basename, which takes 0.8 s for a million, this 0.15."""
-    return [path[path.rfind("/") + 1 :] for path in paths]
+TOGETHER = 512  # names that are taken out of their folder at once
+
+
+def split_folders(paths: Sequence[str]) -> tuple[list[str], list[tuple[str, int]]]:
+    """Names without their folders; and the folders, each with its slash and how many paths in a row it has.
+
+    As os.path.split, which takes 1.5 s for a million, this 0.2: neighbours are nearly always of one folder.
+    """
+    names: list[str] = []
+    runs: list[tuple[str, int]] = []
+    for begin in range(0, len(paths), TOGETHER):
+        some = paths[begin : begin + TOGETHER]
+        folder = some[0][: some[0].rfind("/") + 1]
+        whole = "\0" + "\0".join(some)
+        bare = whole.replace("\0" + folder, "\0")
+        if "/" not in bare and len(whole) - len(bare) == len(folder) * len(some):
+            names += bare[1:].split("\0")
+            runs.append((folder, len(some)))
+        else:
+            cuts = [path.rfind("/") + 1 for path in some]
+            names += [path[cut:] for path, cut in zip(some, cuts, strict=True)]
+            runs += [(path[:cut], 1) for path, cut in zip(some, cuts, strict=True)]
+    return names, runs
+
+
+def folders_of(paths: Sequence[str], names: Sequence[str]) -> list[tuple[str, int]]:
+    """The same folders, where the names are known: in a third of the time."""
+    runs: list[tuple[str, int]] = []
+    for begin in range(0, len(paths), TOGETHER):
+        some, last = paths[begin : begin + TOGETHER], names[begin : begin + TOGETHER]
+        folder = some[0][: len(some[0]) - len(last[0])]
+        if ("\0" + folder).join(["", *last]) == "\0".join(["", *some]):
+            runs.append((folder, len(some)))
+        else:
+            runs += [(path[: len(path) - len(name)], 1) for path, name in zip(some, last, strict=True)]
+    return runs
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
@@ -137,7 +170,8 @@ class FileSource:
         self.path = path
         with reporting("open", path):
             self._fd = 0 if path == STDIN else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            status = os.fstat(self._fd)
+            self.status = status = os.fstat(self._fd)
+        """Of the file that was opened, whatever has its name by now."""
         if stat.S_ISDIR(status.st_mode):
             self.close()
             raise InputNotFoundError(f"{path}: is a folder")
@@ -150,6 +184,11 @@ class FileSource:
         self._peeked = memoryview(b"")
         if self.size is not None and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+
+    @property
+    def fd(self) -> int:
+        """For what does not move the place in the file."""
+        return self._fd
 
     def peek(self, count: int) -> bytes:
         """The first `count` bytes, fewer only at the end; they will be read again."""

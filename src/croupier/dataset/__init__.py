@@ -21,7 +21,7 @@ from croupier.frames import MAX_RECORD, Damage, OnCorrupt, check_on_corrupt
 from croupier.runtime import MIB, Progress, Runtime
 from croupier.storage import STDIN, PathLike, expand
 from croupier.table.model import Kind
-from croupier.table.packed import Integers
+from croupier.table.packed import Integers, Shrunk, restore, shrink
 
 if TYPE_CHECKING:
     from croupier.example.columns import Columns
@@ -102,6 +102,10 @@ class Dataset:
     def __init__(self, opener: Opener, order: range | Integers | None = None) -> None:
         self._opener = opener
         self._chosen = order
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        order = self._chosen
+        return _restored, (self._opener, shrink(order) if isinstance(order, np.ndarray) else order)
 
     # Size and shape
 
@@ -372,6 +376,11 @@ def _numbers(order: range | Integers) -> Integers:
     if isinstance(order, range):
         return np.arange(order.start, order.stop, order.step, dtype=np.int64).astype(np.uint64)
     return np.ascontiguousarray(order)
+
+
+def _restored(opener: Opener, order: range | Shrunk | None) -> Dataset:
+    """From a pickle."""
+    return Dataset(opener, restore(order) if isinstance(order, Shrunk) else order)
 
 
 def _count(count: int) -> int:

@@ -8,7 +8,7 @@ import threading
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -23,10 +23,11 @@ from croupier.errors import (
     SlowAccessWarning,
     StaleError,
 )
-from croupier.frames import OVERHEAD, Block, OnCorrupt
+from croupier.frames import OVERHEAD, Block
 from croupier.runtime import MIB, Runtime
 from croupier.streams import open_file
-from croupier.table.packed import Integers, Octets, integers
+from croupier.table.identity import stamp
+from croupier.table.packed import Integers, Octets, distinct, integers
 from croupier.table.seekable import HEAD, LAST_BLOCK
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ _DeflateError = cast(type[Exception], isal_zlib.error)
 
 CACHE = 32 * MIB
 """Of inflated fragments that a dataset keeps: those who read one record after the other inflate each once."""
+DEPTH = 64
+"""Fragments that are asked for before they are needed, where the page cache may have nothing."""
 PARALLEL = MIB
 """Compressed bytes from which on threads pay."""
 
@@ -73,7 +76,9 @@ class Fragments:
         table = self._files.table
         found, begin = integers(len(file)), integers(len(file))
         _kernel.search_sums(table.raw, table.fragment_firsts, table.raw_bases, file, offset, found, begin)
-        numbers, first, which = np.unique(found, return_index=True, return_inverse=True)
+        numbers, which = distinct(found, table.raw.size)
+        first = np.empty(len(numbers), np.intp)  # a record of each
+        first[which] = np.arange(len(found))
         pieces = self._pieces(file[first], begin[first], numbers)
         order = np.argsort(which, kind="stable")
         cuts = np.searchsorted(which[order], np.arange(len(pieces) + 1)).tolist()
@@ -99,9 +104,20 @@ class Fragments:
         """The fragments' content, in order; several at a time where that pays."""
         if len(pieces) > 1 and self._threads > 1 and sum(piece.stored for piece in pieces) >= PARALLEL:
             with Runtime(workers=self._threads) as runtime:
-                yield from runtime.map(self._get, pieces)
+                yield from runtime.map(self._get, self._asked_for(pieces))
         else:
-            yield from map(self._get, pieces)
+            yield from map(self._get, self._asked_for(pieces))
+
+    def _asked_for(self, pieces: list[_Piece]) -> Iterator[_Piece]:
+        """The pieces, each when those that follow are on their way from the device."""
+        asked = 1  # the first is read at once anyhow
+        for number, piece in enumerate(pieces):
+            for one in pieces[asked : number + DEPTH]:
+                if hasattr(os, "posix_fadvise") and one.number not in self._cache:
+                    fd = self._files.open(one.file).fd
+                    os.posix_fadvise(fd, one.offset, one.stored, os.POSIX_FADV_WILLNEED)
+            asked = max(asked, number + DEPTH)
+            yield piece
 
     def _get(self, piece: _Piece) -> bytes:
         key = piece.number
@@ -172,8 +188,8 @@ class Fragments:
 class Streams:
     """Reads records of files that can only be inflated from their beginning; goes on where it stopped."""
 
-    def __init__(self, paths: Sequence[str], on_corrupt: OnCorrupt, limit: int) -> None:
-        self._paths, self._policy, self._limit = paths, on_corrupt, limit
+    def __init__(self, files: Files) -> None:
+        self._files: Files = weakref.proxy(files)
         self._cursor: _Cursor | None = None
         self._entered: set[int] = set()
         self._lock = threading.Lock()
@@ -193,21 +209,21 @@ class Streams:
                     self._cursor = None  # a generator that raised is done with
                     raise
                 if len(payload) != size:
-                    path = self._paths[number]
+                    path = self._files.paths[number]
                     raise StaleError(f"{path}: changed since it was indexed; open the dataset anew")
                 target[begin : begin + size] = payload
 
     def _at(self, file: int, record: int) -> _Cursor:
         cursor = self._cursor
         if cursor is None or cursor.file != file or cursor.first > record:
-            path = self._paths[file]
+            path = self._files.paths[file]
             if file in self._entered and record:  # who begins anew at record 0 loses nothing
                 _warn(
                     f"{path}: has no entry points: going back to record {record} inflates all before it; "
                     "gzip files that croupier writes have them"
                 )
             self._entered.add(file)
-            cursor = self._cursor = _Cursor(path, file, self._policy, self._limit)
+            cursor = self._cursor = _Cursor(path, file, blocks_of(self._files, file))
         return cursor
 
 
@@ -219,17 +235,26 @@ def _warn(message: str) -> None:
     warnings.warn(message, SlowAccessWarning, stacklevel=level)
 
 
+def blocks_of(files: Files, number: int) -> Iterator[Block]:
+    """All of a file from front to back, if it is the one that the table was made of.
+
+    (No method: the cursor's `files` is a proxy, and should stay one.)
+    """
+    path, expected = files.paths[number], int(files.table.records[number])
+    with open_file(path, files.policy, files.limit) as opened:
+        files.require_same(number, stamp(opened.file.status), opened.file.fd)
+        yield from opened.frames
+        if opened.frames.records != expected:
+            problem = f"has {opened.frames.records:,} records, and had {expected:,} when it was indexed"
+            raise StaleError(f"{path}: {problem}; open the dataset anew")
+
+
 class _Cursor:
     """A place in a stream."""
 
-    def __init__(self, path: str, file: int, on_corrupt: OnCorrupt, limit: int) -> None:
-        self.path, self.file = path, file
-        self._blocks = self._open(on_corrupt, limit)
+    def __init__(self, path: str, file: int, blocks: Iterator[Block]) -> None:
+        self.path, self.file, self._blocks = path, file, blocks
         self._block: Block | None = None
-
-    def _open(self, on_corrupt: OnCorrupt, limit: int) -> Iterator[Block]:
-        with open_file(self.path, on_corrupt, limit) as opened:
-            yield from opened.frames
 
     @property
     def first(self) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 import weakref
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
@@ -12,20 +14,20 @@ import numpy as np
 
 from croupier import _kernel, storage
 from croupier.batch import Batch, make_room
-from croupier.dataset.compressed import Fragments, Streams
+from croupier.dataset.compressed import Fragments, Streams, blocks_of
 from croupier.errors import HeaderError, PayloadError, StaleError, StorageError
 from croupier.frames import HEADER, OVERHEAD, OnCorrupt
-from croupier.runtime import usable_cpus
-from croupier.streams import open_file
+from croupier.runtime import available_memory, usable_cpus
 from croupier.table.build import Holes
 from croupier.table.identity import is_same
 from croupier.table.model import Kind, Table, edges
-from croupier.table.packed import Integers, Octets
+from croupier.table.packed import Integers, Octets, Rows, distinct
 
-Rows = np.ndarray[tuple[int], np.dtype[np.intp]]
+Request = tuple[Integers, Integers, Integers, Integers]
+"""Of many records: file, offset, length, and where the payload belongs."""
 
-MOST_OPEN = 256
-"""Files that one dataset keeps open; a thousand shards are a usual number, and so is a limit of 1,024."""
+MOST_OPEN = 4096
+"""Files that one dataset keeps open, where that is no more than a quarter of what the process may open."""
 
 
 class Files:
@@ -44,11 +46,16 @@ class Files:
         self.paths, self.table, self.verify, self.holes = paths, table, verify, holes
         self._holes = _Skips(table, holes) if holes.files else None
         self._threads = usable_cpus()
-        self._policy, self._limit = on_corrupt, limit
-        self._kinds: list[int] = np.unique(table.kind).tolist()
+        self.policy, self.limit = on_corrupt, limit
+        self._kinds: list[int] = np.flatnonzero(np.bincount(table.kind.astype(np.intp))).tolist()
         self._open: OrderedDict[int, _kernel.File] = OrderedDict()
         self._fragments = Fragments(self, self._threads)
-        self._streams = Streams(paths, on_corrupt, limit)
+        self._streams = Streams(self)
+        self._cold, self._past_cache = 0, False
+        # A thousand shards are usual, and to open them anew for each batch makes reading 20 times slower. But
+        # so is a limit of 1,024, of which others need some, too.
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most_open = MOST_OPEN if allowed < 0 else min(max(allowed // 4, 16), MOST_OPEN)
         self._lock = threading.Lock()
         _ALL.add(self)
 
@@ -90,20 +97,16 @@ class Files:
 
     def stream(self, number: int) -> Iterator[bytes]:
         """All payloads of a file, from front to back."""
-        path, expected = self.paths[number], int(self.table.records[number])
-        with open_file(path, self._policy, self._limit) as opened:
-            for block in opened.frames:
-                yield from _kernel.payloads(block.buffer, block.bounds)
-            if opened.frames.records != expected:
-                problem = f"has {opened.frames.records:,} records, and had {expected:,} when it was indexed"
-                raise StaleError(f"{path}: {problem}; open the dataset anew")
+        for block in blocks_of(self, number):
+            yield from _kernel.payloads(block.buffer, block.bounds)
 
     def _by_kind(self, file: Integers) -> list[tuple[int, slice | Rows]]:
         """Which requests are of which kind of file; nearly always all are of one."""
         if len(self._kinds) == 1:
             return [(self._kinds[0], slice(None))]
         kinds = self.table.kind[file]
-        return [(kind, np.flatnonzero(kinds == kind)) for kind in np.unique(kinds).tolist()]
+        found = [(kind, np.flatnonzero(kinds == kind)) for kind in self._kinds]
+        return [(kind, rows) for kind, rows in found if len(rows)]
 
     def _fetch(
         self,
@@ -118,22 +121,18 @@ class Files:
         if len(file) == 1 or len(self.paths) == 1:  # as below, in a third of the time
             used, which = file[:1], np.zeros(len(file), np.int64)
         else:
-            used, which = np.unique(file, return_inverse=True)
-        for begin in range(0, len(used), MOST_OPEN):
-            some = used[begin : begin + MOST_OPEN]
+            used, which = distinct(file, len(self.paths))
+        wanted = which.view(np.uint64), offset, length, place
+        for begin, request in _by_files(len(used), self._most_open, wanted):
+            some = used[begin : begin + self._most_open]
             opened = [self.open(number) for number in some.tolist()]
-            if len(used) <= MOST_OPEN:
-                request = which.view(np.uint64), offset, length, place
-            else:
-                chosen = np.flatnonzero((which >= begin) & (which < begin + MOST_OPEN))
-                numbers = (which[chosen] - begin).view(np.uint64)
-                request = numbers, offset[chosen], length[chosen], place[chosen]
-            wrong, fault, number = _kernel.fetch(opened, *request, out, self.verify, self._threads, framed)
+            how = self.verify, self._threads, self._past_cache, framed
+            wrong, fault, number, cold = _kernel.fetch(opened, *request, out, *how)
             if fault == _kernel.CHANGED:  # or touched: opened again if it is what it was, else refused
                 opened = [self.open_again(file) for file in some.tolist()]
-                wrong, fault, number = _kernel.fetch(
-                    opened, *request, out, self.verify, self._threads, framed
-                )
+                wrong, fault, number, cold = _kernel.fetch(opened, *request, out, *how)
+            if cold:
+                self._note_cold(cold)
             if fault != _kernel.FETCHED:
                 self._raise(int(some[request[0][wrong]]), int(request[1][wrong]), fault, number)
 
@@ -147,15 +146,18 @@ class Files:
         path = self.paths[number]
         with storage.reporting("open", path):
             file = _kernel.File(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
-            row, now = self.table.identity.row(number), file.stamp
-            if not is_same(row, now, lambda: _kernel.digest(file.fd, now[0])):
-                problem = "is not the file that its offset table was made of"
-                raise StaleError(f"{path}: {problem}; open the dataset anew")
+            self.require_same(number, file.stamp, file.fd)
         with self._lock:
             self._open[number] = file
-            if len(self._open) > MOST_OPEN:
+            if len(self._open) > self._most_open:
                 self._open.popitem(last=False)
         return file
+
+    def require_same(self, number: int, now: tuple[int, ...], fd: int) -> None:
+        """Raise StaleError unless an open file is the one that the table was made of."""
+        if not is_same(self.table.identity.row(number), now, lambda: _kernel.digest(fd, now[0])):
+            problem = "is not the file that its offset table was made of"
+            raise StaleError(f"{self.paths[number]}: {problem}; open the dataset anew")
 
     def open_again(self, number: int) -> _kernel.File:
         """The same, where the one that is open may have been changed."""
@@ -164,6 +166,11 @@ class Files:
             if file is not None and not file.unchanged():
                 del self._open[number]
         return self.open(number)
+
+    def _note_cold(self, count: int) -> None:
+        """More was fetched than there is memory for, so what is fetched is gone before it is wanted again."""
+        self._cold += count
+        self._past_cache = self._cold > available_memory()
 
     def _raise(self, number: int, offset: int, fault: int, errno: int) -> None:
         """Say what is wrong with a record of a plain file."""
@@ -187,7 +194,22 @@ class Files:
     def record_at(self, number: int, offset: int) -> int:
         """The record of a file that begins at an offset; for error messages alone."""
         first, last = self.table.firsts[number : number + 2].tolist()
-        return int(np.searchsorted(self.locate(np.arange(first, last, dtype=np.uint64))[1], offset))
+        records = range(first, last)  # of which there may be too many to locate them all
+        return bisect_left(
+            records, offset, key=lambda one: int(self.locate(np.array([one], np.uint64))[1][0])
+        )
+
+
+def _by_files(files: int, step: int, request: Request) -> Iterator[tuple[int, Request]]:
+    """Of `step` files at a time: (the first of them, the requests, in which files are counted from it)."""
+    if files <= step:
+        yield 0, request
+        return
+    order = np.argsort(request[0], kind="stable")
+    file, offset, length, place = (column[order] for column in request)
+    for begin in range(0, files, step):
+        part = slice(*np.searchsorted(file, (begin, begin + step)).tolist())
+        yield begin, (file[part] - np.uint64(begin), offset[part], length[part], place[part])
 
 
 class _Skips:

@@ -84,7 +84,7 @@ class Opener:
                 made, _ = build(paths, runtime, "fail", self.limit)
                 tables.append(made)
                 if self.index == "auto":
-                    keep.save(paths, made)
+                    keep.save(paths, made, runtime)
             table, order = join(tables), np.argsort(kept.known + kept.unknown)
             return table.take(order.astype(np.uint64), [table.names[row] for row in order.tolist()]), Holes()
 
@@ -146,7 +146,7 @@ def make_tables(
     if not unknown:
         return [], []
     table, _ = build(unknown, runtime, "fail", limit)
-    return unknown, keep.save(unknown, table)
+    return unknown, keep.save(unknown, table, runtime)
 
 
 _ALL: weakref.WeakSet[Opener] = weakref.WeakSet()

@@ -127,7 +127,7 @@ class _Maker:
             self._add_survey(survey, row, np.flatnonzero(left[row : row + files]).tolist(), parts)
             row += files
         packed = self._lengths.finish(), self._raw.finish(), self._stored.finish()
-        names = storage.names_in_folders(self._paths)
+        names, _ = storage.split_folders(self._paths)
         return Table(names, self._kind, self._identity, self._records, self._fragments, *packed), self._holes
 
     def _refuse_unreadable(self) -> None:

@@ -14,8 +14,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +30,9 @@ from croupier.table.packed import Integers
 NAME = "records.table"
 GRAIN = 2_000_000_000
 """Nanoseconds: the coarsest clock that a file system stamps with (FAT's; NFS's and HFS+'s are 1 s)."""
+
+Places = list[range]
+"""Of some among many files: runs of neighbours."""
 
 
 class Kept(NamedTuple):
@@ -48,11 +50,11 @@ class Kept(NamedTuple):
 
 def look_up(paths: Sequence[str], runtime: Runtime) -> Kept:
     """The fresh tables of files that are kept."""
-    names = storage.names_in_folders(paths)
+    names, runs = storage.split_folders(paths)
     known: list[int] = []
     tables: list[Table] = []
     problem = None
-    for folder, numbers in _by_folder(paths, names).items():
+    for folder, places in _by_folder(runs).items():
         try:
             kept = load(folder)
         except TableError as error:
@@ -61,15 +63,24 @@ def look_up(paths: Sequence[str], runtime: Runtime) -> Kept:
         if kept is None:
             continue
         table, made = kept
-        row_of = {name: row for row, name in enumerate(table.names)}
-        found = [number for number in numbers if names[number] in row_of]
-        rows = np.array([row_of[names[number]] for number in found], np.uint64)
+        found, rows = _rows(table, names, places)
         fresh = _fresh([paths[number] for number in found], table.identity.take(rows), made, runtime)
-        found = [found[place] for place in fresh]
-        tables.append(table.take(rows[fresh], [names[number] for number in found]))
+        if len(fresh) < len(found):
+            found, rows = [found[place] for place in fresh], rows[fresh]
+        tables.append(table.take(rows, [names[number] for number in found]))
         known += found
     unknown = sorted(set(range(len(paths))).difference(known))
     return Kept(known, join(tables), unknown, problem)
+
+
+def _rows(table: Table, names: Sequence[str], places: Places) -> tuple[list[int], Integers]:
+    """Which of the files in these places a folder's table has, and in which rows."""
+    numbers = _numbers(places)
+    if len(places) == 1 and names[places[0].start : places[0].stop] == table.names:  # nearly always
+        return numbers, np.arange(len(table), dtype=np.uint64)
+    row_of = {name: row for row, name in enumerate(table.names)}
+    found = [number for number in numbers if names[number] in row_of]
+    return found, np.array([row_of[names[number]] for number in found], np.uint64)
 
 
 def load(folder: str) -> tuple[Table, int] | None:
@@ -110,11 +121,13 @@ def _content(path: str) -> Integers:
     return content
 
 
-def save(paths: Sequence[str], table: Table) -> list[str]:
+def save(paths: Sequence[str], table: Table, runtime: Runtime | None = None) -> list[str]:
     """Keep the table of these files, beside those of others in their folders; gives where, or nothing."""
-    names, kept = table.names, []
-    for folder, numbers in _by_folder(paths, names).items():
-        part = table.take(np.array(numbers, np.uint64), [names[number] for number in numbers])
+
+    def save_one(item: tuple[str, Places]) -> str | None:
+        folder, places = item
+        rows = np.concatenate([np.arange(some.start, some.stop, dtype=np.uint64) for some in places])
+        part = table.take(rows, [name for some in places for name in table.names[some.start : some.stop]])
         for place in storage.side_folders(folder):
             try:
                 storage.make_folder(place)
@@ -124,9 +137,13 @@ def save(paths: Sequence[str], table: Table) -> list[str]:
                     storage.write_file(os.path.join(place, NAME), content)
             except StorageError:
                 continue
-            kept.append(os.path.join(place, NAME))
-            break
-    return kept
+            return os.path.join(place, NAME)
+        return None
+
+    folders = _by_folder(storage.folders_of(paths, table.names)).items()
+    # At the same time where there are many: each waits for the device, to which it is flushed.
+    saved = map(save_one, folders) if runtime is None else runtime.map(save_one, folders)
+    return [path for path in saved if path is not None]
 
 
 def _with_others(folder: str, part: Table) -> Table:
@@ -152,15 +169,22 @@ def _sorted(table: Table) -> Table:
     return table.take(np.array([row_of[name] for name in names], np.uint64), names)
 
 
-def _by_folder(paths: Sequence[str], names: Sequence[str]) -> dict[str, list[int]]:
-    """For each folder (with its slash) the numbers of its files."""
-    folders = [path[: -len(name)] for path, name in zip(paths, names, strict=True)]
-    numbers: dict[str, list[int]] = {}
+def _by_folder(runs: Iterable[tuple[str, int]]) -> dict[str, Places]:
+    """For each folder (with its slash) which of the files are in it."""
+    places: dict[str, Places] = {}
     end = 0
-    for folder, run in groupby(folders):
-        begin, end = end, end + len(list(run))
-        numbers.setdefault(folder, []).extend(range(begin, end))
-    return numbers
+    for folder, count in runs:
+        begin, end = end, end + count
+        before = places.setdefault(folder, [])
+        if before and before[-1].stop == begin:
+            before[-1] = range(before[-1].start, end)
+        else:
+            before.append(range(begin, end))
+    return places
+
+
+def _numbers(places: Places) -> list[int]:
+    return [number for some in places for number in some]
 
 
 def _fresh(paths: list[str], identity: Identity, made: int, runtime: Runtime) -> list[int]:

@@ -12,11 +12,30 @@ BLOCK = 64
 
 Integers = np.ndarray[tuple[int], np.dtype[np.uint64]]
 Octets = np.ndarray[tuple[int], np.dtype[np.uint8]]
+Rows = np.ndarray[tuple[int], np.dtype[np.intp]]
 
 
 def integers(count: int) -> Integers:
     """Zeros."""
     return np.zeros(count, np.uint64)
+
+
+def distinct(values: Integers, below: int) -> tuple[Integers, Rows]:
+    """The values that come up, ascending, and which of these each one is.
+
+    Not numpy.unique: that imports numpy.ma when it is first called, and a fork meanwhile leaves the child
+    with an import that never ends; and for 4,096 of 1,000 values it takes six times as long.
+    """
+    if below <= 4 * len(values):
+        seen = np.zeros(below, np.bool_)
+        seen[values] = True
+        return np.flatnonzero(seen).astype(np.uint64), (np.cumsum(seen) - 1)[values]
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    new = np.concatenate([np.ones(min(len(values), 1), np.bool_), ordered[1:] != ordered[:-1]])
+    which = np.empty(len(values), np.intp)
+    which[order] = np.cumsum(new) - 1
+    return ordered[new], which
 
 
 class Packed(NamedTuple):
@@ -100,3 +119,27 @@ def pack(values: Integers, *, summed: bool = True) -> Packed:
     packer = Packer()
     packer.add(values)
     return packer.finish(summed=summed)
+
+
+class Shrunk(NamedTuple):
+    """Numbers as they travel: in few bits, above all where they rise."""
+
+    rising: bool
+    size: int
+    least: Integers
+    bits: Octets
+    words: Integers
+
+
+def shrink(numbers: Integers) -> Shrunk:
+    """For a pickle, which would take 8 bytes each."""
+    rising = bool((numbers[1:] >= numbers[:-1]).all())
+    packed = pack(np.diff(numbers, prepend=np.uint64(0)) if rising else numbers, summed=False)
+    return Shrunk(rising, packed.size, packed.least, packed.bits, packed.words)
+
+
+def restore(shrunk: Shrunk) -> Integers:
+    """The numbers."""
+    packed = open_packed(shrunk.size, shrunk.least, shrunk.bits, shrunk.words, summed=False)
+    numbers = packed.part(0, shrunk.size)
+    return np.cumsum(numbers, dtype=np.uint64) if shrunk.rising else numbers
