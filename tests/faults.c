@@ -133,6 +133,9 @@ static size_t share(int hit, size_t size) {
   SIMPLE(int, -1, name, kind, of_path(dir, path), parameters, arguments)
 
 SIMPLE(ssize_t, -1, read, "read", of_fd(fd), (int fd, void *data, size_t size), (fd, data, size))
+SIMPLE(ssize_t, -1, pread, "read", of_fd(fd), (int fd, void *data, size_t size, off_t where), (fd, data, size, where))
+SIMPLE(ssize_t, -1, pread64, "read", of_fd(fd), (int fd, void *data, size_t size, off64_t where),
+       (fd, data, size, where))
 SIMPLE(ssize_t, -1, write, "write", of_fd(fd), (int fd, const void *data, size_t size),
        (fd, data, share(hit, size)))
 SIMPLE(ssize_t, -1, pwrite, "write", of_fd(fd), (int fd, const void *data, size_t size, off_t where),

@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 from typing import NamedTuple
 
@@ -145,12 +146,12 @@ SCENARIOS = {
 }
 
 
-def _child(order, faults, out):
+def _child(order, faults, out, scenarios):
     """Run one case, and say how it ended; killed, it says nothing."""
     from croupier.errors import CroupierError, UsageError
 
     signal.alarm(60)
-    scenario, folder = SCENARIOS[order["scenario"]], Path(order["folder"])
+    scenario, folder = scenarios[order["scenario"]], Path(order["folder"])
     act = scenario.prepare if order["prepare"] else scenario.act
     kind, text = "published", ""
     faults.faults_arm(os.fsencode(folder), order["at"], order["what"], order["errno"], order["forever"])
@@ -163,15 +164,17 @@ def _child(order, faults, out):
     except CroupierError as error:
         kind, text = "refused", str(error)
     except BaseException as error:
-        kind, text = "crashed", repr(error)
+        kind, text = "crashed", "".join(traceback.format_exception(error))
     faults.faults_disarm()
     answer = {"kind": kind, "text": text, "count": faults.faults_count()}
-    answer["trace"] = faults.faults_trace().decode().splitlines() if not order["at"] else []
+    trace = faults.faults_trace().decode().splitlines()
+    answer["trace"] = [] if order["at"] else trace
+    answer["struck"] = trace[order["at"] - 1] if 0 < order["at"] <= len(trace) else ""
     with open(out, "w") as file:
         json.dump(answer, file)
 
 
-def serve():
+def serve(scenarios):
     """Read orders from standard input, fork a child for each, answer how it ended."""
     import concurrent.futures.thread  # noqa: F401  a child should import nothing
     import glob  # noqa: F401
@@ -196,7 +199,7 @@ def serve():
             os.close(read)
             code = 70
             try:
-                _child(order, faults, write)
+                _child(order, faults, write, scenarios)
                 code = 0
             finally:
                 os._exit(code)
@@ -205,7 +208,7 @@ def serve():
             text = pipe.read()
         _, status = os.waitpid(child, 0)
         killed = {"kind": "killed", "text": "", "signal": os.WTERMSIG(status), "count": 0, "trace": []}
-        print(json.dumps(json.loads(text) if text else killed), flush=True)
+        print(json.dumps(json.loads(text) if text else killed | {"struck": ""}), flush=True)
 
 
 # --- what the parent sees --------------------------------------------------------------------------------
@@ -267,7 +270,8 @@ class Trial(NamedTuple):
 class Lab:
     """A server, and a folder in memory for its cases: what is tested is order, not the device."""
 
-    def __init__(self):
+    def __init__(self, script=__file__):
+        """`script` is what the server runs: it calls `serve` with its scenarios."""
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.folder = Path(tempfile.mkdtemp(prefix="faults-", dir=memory)).resolve()
         shim = build(self.folder)
@@ -278,7 +282,7 @@ class Lab:
             "OMP_NUM_THREADS": "1",
         }
         self._server = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, script],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -494,4 +498,4 @@ def _content(path):
 
 
 if __name__ == "__main__":
-    serve()
+    serve(SCENARIOS)

@@ -67,33 +67,35 @@ class WorkFolder:
         with storage.reporting("read", self._file(name)), open(self._file(name), "rb") as file:
             return file.read()
 
-    def spill_to(self, tmp_dir: str | None) -> str:
+    def spill_to(self, tmp_dir: str | None, *, make: bool = True) -> str:
         """Where large files go: a folder of our own in the user's, or else among the notes."""
+        self._spills = self.path
         if tmp_dir is not None:
             key = hashlib.sha256(os.fsencode(os.path.realpath(self.path))).hexdigest()[:16]
             self._spills = os.path.join(tmp_dir, f".croupier-{key}")
-            with storage.reporting("create", self._spills), contextlib.suppress(FileExistsError):
-                os.mkdir(self._spills)
+            if make:
+                with storage.reporting("create", self._spills), contextlib.suppress(FileExistsError):
+                    os.mkdir(self._spills)
         return self._spills
 
     @property
     def folders(self) -> list[str]:
         """All that is kept is in these."""
-        return sorted({self.path, self._spills})
+        return [self.path] if self._spills == self.path else [self._spills, self.path]
 
     def clear(self) -> None:
-        """Forget everything, and give its space back."""
-        for folder in self.folders:
-            with contextlib.suppress(FileNotFoundError), storage.reporting("open", folder):
-                for leaf in filter(_OURS.fullmatch, os.listdir(folder)):
-                    storage.remove(os.path.join(folder, leaf))
+        """Forget everything, and give its space back; last of all, what tells where it was."""
+        if self._spills != self.path:
+            _empty(self._spills)
+            with contextlib.suppress(OSError):
+                os.rmdir(self._spills)
+        _empty(self.path)
 
     def remove(self) -> None:
         """The job is done, or nothing of it is worth keeping."""
         with contextlib.suppress(OSError):  # then it is swept by the next job of this name
             self.clear()
-            for folder in self.folders:
-                os.rmdir(folder)
+            os.rmdir(self.path)
             os.rmdir(os.path.dirname(self.path))  # if nothing else is in it
 
     def close(self) -> None:
@@ -104,6 +106,14 @@ class WorkFolder:
 
     def _file(self, leaf: str) -> str:
         return os.path.join(self.path, leaf)
+
+
+def _empty(folder: str) -> None:
+    """Remove what is ours in a folder that may be gone; notes of the job last."""
+    with contextlib.suppress(FileNotFoundError), storage.reporting("open", folder):
+        ours = sorted(filter(_OURS.fullmatch, os.listdir(folder)), key=lambda leaf: leaf.startswith("job"))
+        for leaf in ours:
+            storage.remove(os.path.join(folder, leaf))
 
 
 def is_left(folder: str, name: str) -> bool:

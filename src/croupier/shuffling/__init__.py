@@ -26,7 +26,6 @@ from croupier.runtime import Progress, Runtime
 from croupier.shuffling.job import carry_out, conclude
 from croupier.shuffling.planning import STRATEGIES, Asked, Plan, Request, Strategy, make_plan
 from croupier.shuffling.reading import Tally
-from croupier.work import is_left
 
 __all__ = ["STRATEGIES", "Plan", "plan", "shuffle"]
 
@@ -88,7 +87,6 @@ def shuffle(
     with Runtime(workers=workers, memory=memory, progress=progress, cancel=cancel) as runtime:
         made = make_plan(inputs, output_prefix, runtime, asked)
         if made.finished is not None:
-            if is_left(made.folder, made.name):
-                conclude(made)
+            conclude(made)
             return made.finished
         return carry_out(made, runtime, on_damage or streams.warn, tally)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
-from croupier import _kernel
+from croupier import _kernel, storage
 from croupier.errors import CancelledError, IntegrityError, StorageError
 from croupier.frames import Damage
 from croupier.output import Output, Proof, Shard
@@ -25,7 +26,7 @@ from croupier.shuffling.spill import Spill
 from croupier.table.model import Table
 from croupier.table.new import keep_new
 from croupier.table.packed import Integers, integers
-from croupier.work import WorkFolder
+from croupier.work import WorkFolder, is_left
 
 _MOST_BLOCK, _LEAST_BLOCK = 4 << 20, 1 << 16
 _SPLICE = 1 << 20
@@ -46,7 +47,12 @@ def carry_out(
     )
     work = WorkFolder(plan.folder, output.name)
     try:
-        journal = Journal(work, plan.identity, tmp_dir=plan.tmp_dir, resume=plan.resume)
+        try:
+            journal = Journal(work, plan.identity, tmp_dir=plan.tmp_dir, resume=plan.resume)
+        except BaseException:
+            if not plan.resume:
+                work.remove()
+            raise
         try:
             with ExitStack() as stack:
                 receipt, tables = _Job(plan, output, journal, runtime, stack).do(on_damage, tally)
@@ -71,6 +77,11 @@ def carry_out(
 
 def conclude(plan: Plan) -> None:
     """Remove what a process has left that was killed when all was done."""
+    storage.sweep(
+        os.path.join(plan.folder, storage.SIDE_FOLDER), [f"{plan.name}.receipt.json", "records.table"]
+    )
+    if not is_left(plan.folder, plan.name):
+        return
     work = WorkFolder(plan.folder, plan.name)
     try:
         Journal(work, plan.identity, tmp_dir=None, resume=False)

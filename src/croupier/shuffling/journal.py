@@ -41,18 +41,16 @@ class Journal:
         self._work = work
         there = self._there(resume)
         self.resumed = resume and there is not None
-        if there is not None and not isinstance(there.get("spills"), str | None):
-            there = None
-        if self.resumed and there is not None:
+        if resume and there is not None:
             _refuse_another(there.get("identity"), identity, work.path)
             self.spills = work.spill_to(there["spills"])
         else:
             if there is not None:
-                work.spill_to(there["spills"])
+                work.spill_to(there["spills"], make=False)
             work.clear()
+            spills = tmp_dir and os.path.abspath(tmp_dir)
+            work.note("job", {"format": FORMAT, "identity": identity, "spills": spills})
             self.spills = work.spill_to(tmp_dir)
-            note = {"format": FORMAT, "identity": identity, "spills": tmp_dir and os.path.abspath(tmp_dir)}
-            work.note("job", note)
         self.runs = 0
         self.shards = 0
         self.key = 0
@@ -67,7 +65,8 @@ class Journal:
             if resume:
                 raise
             return None
-        return there if there is not None and there.get("format") == FORMAT else None
+        known = there is not None and there.get("format") == FORMAT
+        return there if known and there is not None and isinstance(there.get("spills"), str | None) else None
 
     # Runs
 
