@@ -276,7 +276,7 @@ class _Job:
             "resumed": self._journal.resumed,
             "workers": plan.workers,
             "memory": plan.memory,
-            "inputs": [{"path": one.path, "bytes": one.size} for one in plan.inputs],
+            "inputs": [{"path": os.path.abspath(one.path), "bytes": one.size} for one in plan.inputs],
         }
         return about | ({"duplicates": self._duplicates} if plan.dedup else {})
 

@@ -130,7 +130,7 @@ class Plan:
         """All that decides what the output's bytes will be."""
         packed = self.compression is not Compression.NONE
         return {
-            "inputs": [[one.path, one.size, one.modified] for one in self.inputs],
+            "inputs": [[os.path.abspath(one.path), one.size, one.modified] for one in self.inputs],
             "order": self.order,
             "seed": self.seed,
             "prefix": os.path.abspath(self.prefix),
