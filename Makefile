@@ -65,6 +65,7 @@ fuzz: $(VENV)/.test
 campaign: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) -m slow --timeout 3600
 	$(BIN)/python benchmarks/faults_campaign.py
+	$(BIN)/python benchmarks/shuffle_faults_campaign.py
 	$(MAKE) fuzz FUZZ_SECONDS=1800
 
 bench: $(VENV)/.test $(VENV)/.bench

@@ -32,6 +32,8 @@ SIZES = {100_000: 1.0, 1000: 1.3, 200: 2.0}
 """Bytes of a record, and the bar: at most so many times as long as `cat` and `sync`."""
 WHOLE = 4_000_000_000
 BUDGET = 500_000_000
+TURNS = 3
+PARTS = ("memory", "spill", "growth")
 GROWTH = (0.5, 1, 2, 4, 8)
 
 
@@ -164,10 +166,10 @@ def growth(home: Path, sizes: tuple[float, ...], turns: int) -> None:
 
 
 def main() -> None:
-    options = begin("Shuffling plain records")
+    options = begin("Shuffling plain records", PARTS)
     home = folder()
-    parts = {"memory", "spill", "growth"} & set(os.environ.get("PARTS", "memory spill growth").split())
-    scale, turns = (0.01, 1) if options.quick else (1.0, 3)
+    parts = (options.only,) if options.only else PARTS
+    scale, turns = (0.01, 1) if options.quick else (1.0, TURNS)
     if "memory" in parts:
         in_memory(home, int(WHOLE * scale), turns)
     if "spill" in parts:

@@ -25,6 +25,7 @@ FILES, MORE = 4, 8
 """Input files for them, and how many times as many for us: where they take a minute, we hardly begin."""
 RECORDS = 500
 STEP = 400
+TURNS = 3
 LEVELS = (1, 5, 9)
 LINES = 1_000_000_000
 LINE = 1000
@@ -166,14 +167,13 @@ def lines(home: Path, amount: int, turns: int) -> None:
 
 
 def main() -> None:
-    options = begin("Shuffling against others")
+    options = begin("Shuffling against others", ("examples", "lines"))
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
-    parts = os.environ.get("PARTS", "examples lines").split()
     home = folder()
-    turns = 1 if options.quick else 3
-    if "examples" in parts:
+    turns = 1 if options.quick else TURNS
+    if options.only != "lines":
         examples(home / "dv", 2 if options.quick else FILES, 25 if options.quick else RECORDS, turns)
-    if "lines" in parts:
+    if options.only != "examples":
         lines(home / "lines", LINES // 100 if options.quick else LINES, turns)
 
 
