@@ -91,7 +91,7 @@ def test_rooms_import_downwards_only():
     floors = [
         {"errors", "_kernel", "direct"},
         {"storage", "runtime", "batch"},
-        {"frames"},
+        {"frames", "naming"},
         {"codec", "example", "work"},
         {"publish", "streams"},
         {"table"},

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 import croupier
-from croupier.storage import TOGETHER, expand, folders_of, split_folders
+from croupier.naming import TOGETHER, expand, folders_of, split_folders
 from dataset_help import (
     framed,
     payloads_of,

@@ -1,17 +1,15 @@
-"""Files: which ones a user means, reading them, and the one writer that everything on disk comes from."""
+"""Files: reading them, and the one writer that everything on disk comes from."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
-import glob
 import hashlib
 import os
-import re
 import secrets
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -33,133 +31,6 @@ class Source(Protocol):
 
     def readinto(self, view: memoryview, /) -> int:
         """Fill the front of `view`; 0 means the end."""
-
-
-def expand(paths: PathLike | Iterable[PathLike]) -> list[str]:
-    """The files that paths, globs, folders and `name@64` name: arguments in order, each sorted by bytes.
-
-    Of a folder, the files whose names contain "tfrec" are taken; hidden ones never. Where all shards of a set
-    are named (`prefix-?????-of-?????`, `prefix-?????-of-00064`, `prefix@64`), all must be there.
-    """
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    if not given:
-        raise UsageError("no input was given")
-    return [file for path in given for file in _expand_one(os.fspath(path))]
-
-
-_SHARD = re.compile(r"(.*)-(\d{5,})-of-(\d{5,})(.*)", re.DOTALL)
-_ALL = re.compile(r"-\?{5,}-of-(\?{5,}|\d{5,})")
-_SHARDS = re.compile(r"(.+)@(\d{1,7})((?:\.[^/]*)?)", re.DOTALL)
-
-
-def _expand_one(path: str) -> list[str]:
-    if path == STDIN:
-        return [path]
-    if "://" in path:
-        raise UsageError(f"{path}: only local files and '-' (standard input) can be read")
-    if os.path.isdir(path):
-        with reporting("list", path), os.scandir(path) as entries:
-            records = [entry for entry in entries if "tfrec" in entry.name and not entry.name.startswith(".")]
-            found = [entry.path for entry in records if _is_file(entry)]
-        if not found:
-            raise InputNotFoundError(f"{path}: no file in this folder has 'tfrec' in its name")
-    elif os.path.exists(path):  # a name with brackets in it, say, is itself
-        return [path]
-    elif match := _SHARDS.fullmatch(path):
-        return _shards(path, *match.groups())
-    elif glob.has_magic(path):
-        found = [file for file in glob.glob(path, recursive=True) if not os.path.isdir(file)]
-        if not found:
-            raise InputNotFoundError(f"{path}: no file matches")
-        if _ALL.search(path):
-            _refuse_incomplete(path, found)
-    else:
-        raise InputNotFoundError(f"{path}: no such file or folder")
-    return in_byte_order(found)
-
-
-def in_byte_order(names: Iterable[str]) -> list[str]:
-    """Sorted as their bytes are: for UTF-8 as strings are, in a quarter of the time."""
-    found = sorted(names)
-    return found if "".join(found).isascii() else sorted(found, key=os.fsencode)
-
-
-TOGETHER = 512  # names that are taken out of their folder at once
-
-
-def split_folders(paths: Sequence[str]) -> tuple[list[str], list[tuple[str, int]]]:
-    """Names without their folders; and the folders, each with its slash and how many paths in a row it has.
-
-    As os.path.split, which takes 1.5 s for a million, this 0.2: neighbours are nearly always of one folder.
-    """
-    names: list[str] = []
-    runs: list[tuple[str, int]] = []
-    for begin in range(0, len(paths), TOGETHER):
-        some = paths[begin : begin + TOGETHER]
-        folder = some[0][: some[0].rfind("/") + 1]
-        whole = "\0" + "\0".join(some)
-        bare = whole.replace("\0" + folder, "\0")
-        if "/" not in bare and len(whole) - len(bare) == len(folder) * len(some):
-            names += bare[1:].split("\0")
-            runs.append((folder, len(some)))
-        else:
-            cuts = [path.rfind("/") + 1 for path in some]
-            names += [path[cut:] for path, cut in zip(some, cuts, strict=True)]
-            runs += [(path[:cut], 1) for path, cut in zip(some, cuts, strict=True)]
-    return names, runs
-
-
-def folders_of(paths: Sequence[str], names: Sequence[str]) -> list[tuple[str, int]]:
-    """The same folders, where the names are known: in a third of the time."""
-    runs: list[tuple[str, int]] = []
-    for begin in range(0, len(paths), TOGETHER):
-        some, last = paths[begin : begin + TOGETHER], names[begin : begin + TOGETHER]
-        folder = some[0][: len(some[0]) - len(last[0])]
-        if ("\0" + folder).join(["", *last]) == "\0".join(["", *some]):
-            runs.append((folder, len(some)))
-        else:
-            runs += [(path[: len(path) - len(name)], 1) for path, name in zip(some, last, strict=True)]
-    return runs
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    """By the folder's own word where it has one: a million files need not be asked."""
-    try:
-        return entry.is_file()
-    except OSError:  # a link to itself
-        return False
-
-
-def _shards(path: str, stem: str, count: str, suffix: str) -> list[str]:
-    """The files of `stem@count`, with the suffix that is given or the one that they have."""
-    first = f"{stem}-00000-of-{int(count):05d}"
-    if not suffix and not os.path.exists(first):
-        suffixes = {file[len(first) :] for file in glob.glob(f"{glob.escape(first)}.*")}
-        if len(suffixes) > 1:
-            raise UsageError(f"{path}: there are sets of several suffixes: {', '.join(sorted(suffixes))}")
-        suffix = suffixes.pop() if suffixes else ""
-    found = [f"{stem}-{number:05d}-of-{int(count):05d}{suffix}" for number in range(int(count))]
-    lacking = [file for file in found if not os.path.exists(file)]
-    if lacking or not found:
-        example = f": {lacking[0]} is missing" if lacking else ""
-        raise InputNotFoundError(f"{path}: {len(lacking):,} of {int(count):,} shards are not there{example}")
-    return found
-
-
-def _refuse_incomplete(path: str, found: list[str]) -> None:
-    """All shards of a set, or none: a dataset without one would go unnoticed."""
-    sets: dict[tuple[str, int, str], set[int]] = {}
-    for file in found:
-        if match := _SHARD.fullmatch(file):
-            stem, number, count, suffix = match.groups()
-            sets.setdefault((stem, int(count), suffix), set()).add(int(number))
-    for (stem, count, suffix), numbers in sets.items():
-        lacking = set(range(min(count, 1 << 20))) - numbers
-        if lacking:
-            first = f"{stem}-{min(lacking):05d}-of-{count:05d}{suffix}"
-            raise InputNotFoundError(
-                f"{path}: {len(lacking):,} of {count:,} shards are not there: {first} is missing"
-            )
 
 
 class FileSource:
@@ -355,8 +226,10 @@ def temporary_stem(name: str) -> str:
 
 def close(fd: int) -> None:
     """Close what was flushed, or only read: a refusal loses nothing, and the descriptor is gone anyway."""
-    with contextlib.suppress(OSError):
+    try:  # noqa: SIM105 - the end of a file is six calls deep as it is
         os.close(fd)
+    except OSError:
+        pass
 
 
 def write_file(path: PathLike, content: ReadableBuffer, *, replace: bool = True) -> None:

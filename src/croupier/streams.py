@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from croupier import _kernel, storage
+from croupier import _kernel, naming, storage
 from croupier.codec.detect import HEAD, Compression, describe, detect
 from croupier.codec.inflate import Inflater
 from croupier.errors import CorruptionWarning
@@ -79,7 +79,7 @@ def read(
             ...
     """
     check_on_corrupt(on_corrupt)
-    return _payloads(storage.expand(paths), on_corrupt, max_record_bytes, on_damage or warn)
+    return _payloads(naming.expand(paths), on_corrupt, max_record_bytes, on_damage or warn)
 
 
 def _payloads(

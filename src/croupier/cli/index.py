@@ -32,7 +32,7 @@ def index(
     from croupier.dataset import index as make
     from croupier.dataset import open as open_dataset
     from croupier.frames import MAX_RECORD
-    from croupier.storage import expand
+    from croupier.naming import expand
 
     limit = max_record_bytes or MAX_RECORD
     with text.progress("index") as progress:

@@ -18,8 +18,9 @@ from croupier.dataset.opener import Index, Opener, join_openers, make_tables
 from croupier.dataset.split import split_by_key, split_by_number
 from croupier.errors import UsageError
 from croupier.frames import MAX_RECORD, Damage, OnCorrupt, check_on_corrupt
+from croupier.naming import expand
 from croupier.runtime import MIB, Progress, Runtime
-from croupier.storage import STDIN, PathLike, expand
+from croupier.storage import STDIN, PathLike
 from croupier.table.model import Kind
 from croupier.table.packed import Integers, Shrunk, restore, shrink
 

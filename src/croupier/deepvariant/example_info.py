@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from croupier import storage
+from croupier import naming, storage
 from croupier.errors import UsageError
 
 NAME = "example_info.json"
@@ -64,7 +64,7 @@ def _sources(patterns: Iterable[str], files: Sequence[str]) -> list[str]:
     if not found:
         folders = {os.path.dirname(file) for file in files}
         found = {path for path in (os.path.join(folder, NAME) for folder in folders) if os.path.isfile(path)}
-    return storage.in_byte_order(found)
+    return naming.in_byte_order(found)
 
 
 def _parsed(path: str, content: bytes) -> dict[str, Any]:

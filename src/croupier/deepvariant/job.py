@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from croupier import shuffling, storage, streams
+from croupier import naming, shuffling, streams
 from croupier.deepvariant import example_info, labels
 from croupier.deepvariant.config import SHARDS, Config
 from croupier.errors import CroupierError, InputNotFoundError, UsageError
@@ -171,9 +171,9 @@ def _find_inputs(patterns: list[str], say: Say) -> list[str]:
     """Each file once, whatever patterns and links name it."""
     if not patterns:
         raise UsageError("--input_pattern_list is missing")
-    found = storage.expand(patterns)
+    found = naming.expand(patterns)
     once: dict[str, str] = {}
-    for path in storage.in_byte_order(map(os.path.abspath, found)):
+    for path in naming.in_byte_order(map(os.path.abspath, found)):
         if not path.endswith(example_info.NAME):  # `training_set*` means the records alone
             once.setdefault(os.path.realpath(path), path)
     if not once:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from croupier import _kernel, dataset, storage
+from croupier import _kernel, dataset, naming, storage
 from croupier.errors import InputNotFoundError, TableError
 from croupier.frames import MAX_RECORD, Damage, OnCorrupt
 from croupier.streams import open_file
@@ -35,7 +35,7 @@ def show(
     on_damage: Callable[[Damage], None] = lambda damage: None,
 ) -> Iterator[Shown]:
     """The first `head` records (None: all), only number `record`, or `sample` of them at random."""
-    files = storage.expand(path)
+    files = naming.expand(path)
     if sample is not None or (record is not None and _has_table(files, on_corrupt)):
         data = dataset.open(path, on_corrupt=on_corrupt, max_record_bytes=max_record, on_damage=on_damage)
         yield from _by_number(data, _chosen(data, path, record, sample, seed))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from croupier import _kernel, storage
+from croupier import _kernel, naming, storage
 from croupier.codec import tensorflow
 from croupier.codec.detect import Compression
 from croupier.errors import CroupierError, DataError, UsageError
@@ -76,7 +76,7 @@ def verify(
     if receipt is not None and paths != ():
         raise UsageError("give files or a receipt, not both: a receipt knows its files")
     promised = read_receipt(receipt) if receipt is not None else {}
-    files = list(promised) or list(dict.fromkeys(storage.expand(paths)))
+    files = list(promised) or list(dict.fromkeys(naming.expand(paths)))
     runtime = Runtime(workers=workers, progress=progress, cancel=cancel)
     return _verify(files, promised, max_record_bytes, runtime)
 

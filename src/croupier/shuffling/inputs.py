@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from isal import isal_zlib
 
-from croupier import storage
+from croupier import naming, storage
 from croupier.codec.detect import HEAD, Compression, detect
 from croupier.codec.inflate import Inflater
 from croupier.errors import DataError, StaleError, UsageError
@@ -51,7 +51,7 @@ def find_inputs(patterns: storage.PathLike | Iterable[storage.PathLike]) -> list
 
     A file that two patterns name is refused: its records would come twice.
     """
-    paths = storage.expand(patterns)
+    paths = naming.expand(patterns)
     if storage.STDIN in paths:
         raise UsageError(
             "-: a pipe cannot be shuffled, as it may have to be read twice: save it to a file first"

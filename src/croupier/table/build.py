@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from isal import isal_zlib
 
-from croupier import _kernel, storage
+from croupier import _kernel, naming, storage
 from croupier.codec.detect import Compression
 from croupier.errors import DataError, StaleError, UsageError
 from croupier.frames import MAX_RECORD, Damage, OnCorrupt
@@ -127,7 +127,7 @@ class _Maker:
             self._add_survey(survey, row, np.flatnonzero(left[row : row + files]).tolist(), parts)
             row += files
         packed = self._lengths.finish(), self._raw.finish(), self._stored.finish()
-        names, _ = storage.split_folders(self._paths)
+        names, _ = naming.split_folders(self._paths)
         return Table(names, self._kind, self._identity, self._records, self._fragments, *packed), self._holes
 
     def _refuse_unreadable(self) -> None:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from croupier import _kernel, storage
+from croupier import _kernel, naming, storage
 from croupier.errors import InputNotFoundError, StorageError, TableError
 from croupier.runtime import Runtime
 from croupier.table import format as on_disk
@@ -50,7 +50,7 @@ class Kept(NamedTuple):
 
 def look_up(paths: Sequence[str], runtime: Runtime) -> Kept:
     """The fresh tables of files that are kept."""
-    names, runs = storage.split_folders(paths)
+    names, runs = naming.split_folders(paths)
     known: list[int] = []
     tables: list[Table] = []
     problem = None
@@ -140,7 +140,7 @@ def save(paths: Sequence[str], table: Table, runtime: Runtime | None = None) -> 
             return os.path.join(place, NAME)
         return None
 
-    folders = _by_folder(storage.folders_of(paths, table.names)).items()
+    folders = _by_folder(naming.folders_of(paths, table.names)).items()
     # At the same time where there are many: each waits for the device, to which it is flushed.
     saved = map(save_one, folders) if runtime is None else runtime.map(save_one, folders)
     return [path for path in saved if path is not None]
@@ -162,7 +162,7 @@ def _with_others(folder: str, part: Table) -> Table:
 
 
 def _sorted(table: Table) -> Table:
-    names = storage.in_byte_order(table.names)
+    names = naming.in_byte_order(table.names)
     if names == list(table.names):
         return table
     row_of = {name: row for row, name in enumerate(table.names)}

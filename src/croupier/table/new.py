@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from croupier import _kernel, storage
+from croupier import _kernel, naming, storage
 from croupier.frames import OVERHEAD
 from croupier.table import keep
 from croupier.table.identity import Identity, sample
@@ -37,7 +37,7 @@ class FileIndex:
         columns = [kind, *_stamp(path), self._records, self._fragments]
         kinds, *identity, records, fragments = (np.array([one], np.uint64) for one in columns)
         packed = self._lengths.finish(), self._raw.finish(), self._stored.finish()
-        names, _ = storage.split_folders([path])
+        names, _ = naming.split_folders([path])
         return Table(names, kinds, Identity(*identity), records, fragments, *packed)
 
 
@@ -58,4 +58,4 @@ def keep_new(paths: Sequence[str], tables: Iterable[Table]) -> None:
 
 def _named(table: Table, path: str) -> Table:
     identity = Identity(*(np.array([one], np.uint64) for one in _stamp(path)))
-    return replace(table, names=storage.split_folders([path])[0], identity=identity)
+    return replace(table, names=naming.split_folders([path])[0], identity=identity)

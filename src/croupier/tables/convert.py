@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from croupier import storage
+from croupier import naming, storage
 from croupier.batch import Batch
 from croupier.codec.deflate import SUFFIXES, check_level, zlib_stream
 from croupier.codec.detect import Compression
@@ -134,7 +134,7 @@ def _sources(tables: Any, kind: str | None, delimiter: str | None) -> list[Sourc
             raise UsageError("standard input cannot be read twice: name a file")
         if os.path.isdir(path):
             raise UsageError(f"{path}: is a folder: name the tables in it, as in '{path}/*.parquet'")
-    return [_open(path, kind, delimiter) for path in storage.expand(given)]
+    return [_open(path, kind, delimiter) for path in naming.expand(given)]
 
 
 def _open(path: str, kind: str | None, delimiter: str | None) -> Source:
