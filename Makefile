@@ -43,7 +43,8 @@ lint: $(VENV)/.lint $(VENV)/.test
 	$(BIN)/mypy
 
 # The suite once more, the kernel under AddressSanitizer and UndefinedBehaviorSanitizer. TensorFlow and Beam
-# bring native code of their own that is not ours to check, so the tests that import them are left out.
+# bring native code of their own that is not ours to check, so the tests that import them are left out. Then
+# Examples against protobuf.
 # -S keeps the editable install's import hook away, which would win over PYTHONPATH.
 SANITIZED := build/sanitized
 LIBRARY = $$(g++ -print-file-name=lib$(1).so)
@@ -52,11 +53,13 @@ $(SANITIZED)/.built: $(VENV)/.test $(KERNEL) $(wildcard src/croupier/*.py src/cr
 	$(INSTALL) --no-deps --target $(SANITIZED) -Ccmake.define.CROUPIER_SANITIZE=ON -Cbuild-dir=build/sanitized-objects .
 	@touch $@
 
-sanitize: $(SANITIZED)/.built
-	SITE=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+SANITIZER = PYTHONPATH="$(SANITIZED):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 	LD_PRELOAD="$(call LIBRARY,asan) $(call LIBRARY,ubsan) $(call LIBRARY,stdc++)" ASAN_OPTIONS=detect_leaks=0 \
-	PYTHONPATH="$(SANITIZED):$$SITE" CROUPIER_EXPECT=$(SANITIZED) \
-	$(BIN)/python -S -m pytest -n 0 -m 'not slow and not interop and not unsanitized'
+	CROUPIER_EXPECT=$(SANITIZED)
+
+sanitize: $(SANITIZED)/.built
+	$(SANITIZER) $(BIN)/python -S -m pytest -n 0 -m 'not slow and not interop and not unsanitized'
+	$(SANITIZER) $(BIN)/python -S fuzz/example.py --seconds 20
 
 fuzz: $(VENV)/.test
 	FUZZ_SECONDS=$(FUZZ_SECONDS) PYTHON=$(BIN)/python bash fuzz/run.sh

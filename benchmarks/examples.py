@@ -259,7 +259,10 @@ class Contestant:
         """Thousand records a second: by the processor's time, and by the clock."""
         self.process.stdin.write(json.dumps([str(path), workload, size, seconds]) + "\n")
         self.process.stdin.flush()
-        count, wall, cpu = json.loads(self.process.stdout.readline())
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"{self.process.args[3]} ended with {self.process.wait()}")
+        count, wall, cpu = json.loads(answer)
         return count / cpu / 1000, count / wall / 1000
 
 
@@ -271,7 +274,7 @@ def compare(
     by_clock: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(-1, 2 if quick else 5):
         for name, contestant in contestants.items():
-            cpu, clock = contestant.run(path, workload, size, 0.05 if quick else 0.5)
+            cpu, clock = contestant.run(path, workload, size, 0.05 if quick else 0.4)
             if turn >= 0:
                 by_cpu[name].append(cpu)
                 by_clock[name].append(clock)

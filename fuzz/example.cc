@@ -164,7 +164,7 @@ void batch(const Exact& all, const Ints& edges, Byte how) {
       if (!known && (i + how) % 2 == 0) asked.features.push_back({name, how & 32 ? (*record)[i].value.holds : Holds::kNothing});
     }
   }
-  const ExampleColumns columns(frames, asked, 1), parted(frames, asked, 1 + how / 64);
+  const ExampleColumns columns(frames, false, asked, 1), parted(frames, false, asked, 1 + how / 64);
   const BatchFlaw &one = columns.flaw(), &two = parted.flaw();
   require(one.flaw == two.flaw && one.record == two.record && one.offset == two.offset && one.name == two.name,
           "a flaw is the same for any number of parts");

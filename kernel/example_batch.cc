@@ -1,8 +1,10 @@
 #include "example_batch.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 
 #include "example_part.h"
 #include "threads.h"
@@ -28,9 +30,20 @@ std::vector<std::size_t> cut(const Frames& payloads, std::size_t parts) {
   return edges;
 }
 
+// glibc hands memory back to the system whenever the last 128 KB of a heap are free, until it has seen one large block
+// come and go; then, twice that block. Columns of 4,096 records of 730 bytes took 3.6 ms where every batch was made of
+// fresh pages, and 1.4 ms in pages that were there. This block is not touched: it is no more than an address.
+void keep_pages() {
+  constexpr std::size_t kLargest = (std::size_t{32} << 20) - (1 << 16);  // that glibc learns from
+  void* volatile block = std::malloc(kLargest);
+  std::free(block);
+}
+
 }  // namespace
 
 ExampleColumns::ExampleColumns(const Frames& payloads, bool framed, const Asked& asked, std::size_t parts) {
+  static std::once_flag kept;
+  std::call_once(kept, keep_pages);
   edges_ = cut(payloads, parts);
   const std::uint64_t most = asked.all ? kRows + payloads.buffer.size() : ~std::uint64_t{0};
   for (std::size_t i = 0; i + 1 < edges_.size(); ++i)
