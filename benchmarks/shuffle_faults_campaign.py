@@ -15,9 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import shuffle_faults
-
 import faults
+import shuffle_faults
 
 AGAIN = 200
 HEAD = """# Shuffles under faults

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import sys
 import pytest
 
 import croupier
+from croupier.cli import text
+from croupier.runtime import Progress
 
 COMMAND = [sys.executable, "-m", "croupier"]
 
@@ -190,6 +193,54 @@ def test_progress_on_a_terminal_and_silence_off_it(data):
     done = subprocess.run([*COMMAND, "verify", str(data)], capture_output=True, check=True, text=True)
     assert done.stdout == output
     assert done.stderr == ""
+
+
+def test_a_shuffle_tells_of_all_its_phases_in_one_line(data, tmp_path):
+    code, output, shown = run_on_a_terminal(["shuffle", data, tmp_path / "new" / "t"])
+    assert code == 0
+    assert "100 records" in output
+    assert "shuffle: write  100%" in shown
+    assert re.search(r"\(\d+% of limit\)  [\d.]+ MB memory", shown)
+    lines = shown.replace("\033[K", "").split("\r")
+    assert shown.count("\n") == 1
+    assert max(len(line.rstrip("\n")) for line in lines) < 80
+    assert 1 < len(lines) < 50
+
+
+def test_a_line_has_what_matters_most_and_no_more_than_there_is_room_for():
+    state = Progress("write", 3_000_000_000, 4_000_000_000, "bytes", 1_234_567, 8e8, 1e9, 75.0, 2_500_000_000)
+    whole = text.progress_line("shuffle", state, 200)
+    assert whole == (
+        "shuffle: write   75%  [█████████   ]  3.0 GB of 4.0 GB  1,234,567 records  "
+        "800 MB/s (80% of limit)  2.5 GB memory  1:15 min left"
+    )
+    assert text.progress_line("shuffle", state, 79) == (
+        "shuffle: write   75%  800 MB/s (80% of limit)  2.5 GB memory  1:15 min left"
+    )
+    for width in range(1, 200):
+        assert len(text.progress_line("shuffle", state, width)) <= width
+    assert text.progress_line("shuffle", state, 40) == "shuffle: write   75%  1:15 min left"
+    assert text.progress_line("verify", Progress("verify", 5, None), 79) == "verify  5 B"
+    assert text.progress_line("verify", Progress("verify", 0, 0), 79).startswith("verify  100%")
+    assert text.progress_line("x", Progress("x", 2, 4, "records"), 79) == "x   50%  [██████      ]  2 of 4"
+
+
+def test_durations_for_people():
+    said = [
+        text.duration(seconds) for seconds in (0, 0.44, 9.94, 9.96, 59.4, 59.6, 185, 3599.6, 7800, 360000)
+    ]
+    assert said == [
+        "0.0 s",
+        "0.4 s",
+        "9.9 s",
+        "10 s",
+        "59 s",
+        "1:00 min",
+        "3:05 min",
+        "1:00 h",
+        "2:10 h",
+        "100:00 h",
+    ]
 
 
 def test_index_makes_tables_once(command, data):

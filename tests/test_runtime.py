@@ -1,12 +1,14 @@
 """Threads, order, budget, progress, cancellation."""
 
+import contextlib
 import threading
 import time
 
 import pytest
 
 import croupier
-from croupier.runtime import Ordered, Progress, Runtime, available_memory, usable_cpus
+from croupier import runtime as runtime_module
+from croupier.runtime import Expected, Ordered, Progress, Runtime, available_memory, usable_cpus, used_memory
 
 
 def test_map_keeps_the_order_and_uses_the_threads():
@@ -106,6 +108,86 @@ def test_verify_can_be_cancelled_and_reports_progress(tmp_path):
     cancel.set()
     with pytest.raises(croupier.CancelledError):
         list(croupier.verify(tmp_path, cancel=cancel))
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """A runtime whose clock a test moves, and what it told."""
+    now, states = [1000.0], []
+    monkeypatch.setattr(runtime_module.time, "monotonic", lambda: now[0])
+
+    def after(seconds):
+        now[0] += seconds
+
+    return Runtime(workers=1, progress=states.append), after, states
+
+
+def test_rates_and_the_time_left_of_a_job_of_one_phase(told):
+    runtime, after, states = told
+    runtime.phase("verify", 1000)
+    assert (states[-1].rate, states[-1].left) == (None, None)
+    after(2)
+    runtime.advance(100)
+    assert states[-1].rate == pytest.approx(50)
+    assert states[-1].left == pytest.approx(18)
+    assert states[-1].limit is None
+    assert states[-1].memory == pytest.approx(used_memory(), rel=0.5)
+    for _ in range(100):  # the rate is that of the last seconds, the rest that of the whole phase
+        after(0.1)
+        runtime.advance(2)
+    assert states[-1].rate == pytest.approx(20)
+    assert states[-1].left == pytest.approx(12 * 700 / 300)
+
+
+def test_the_time_left_is_that_of_all_phases(told):
+    runtime, after, states = told
+    runtime.expect([Expected("read", 10, 200.0), Expected("sort", 0), Expected("write", 30)])
+    runtime.phase("read", 1000)
+    assert states[-1].left == pytest.approx(40)
+    assert states[-1].limit == 200
+    after(5)
+    runtime.advance(500)
+    assert states[-1].left == pytest.approx(35), "as expected"
+    after(15)
+    runtime.advance(500)
+    assert states[-1].left == pytest.approx(30 * (20 + 2) / (10 + 2)), "twice as slow, so will be the rest"
+    runtime.phase("sort", 10, "records")
+    runtime.phase("write", 1000)
+    assert states[-1].left == pytest.approx(30 * 22 / 12)
+    assert states[-1].limit is None
+    after(60)
+    runtime.advance(1000)
+    assert states[-1].left == 0
+
+
+def test_what_came_last_is_told_at_the_end(told):
+    runtime, after, states = told
+    with runtime:
+        runtime.phase("read", 1000)
+        after(0.01)
+        runtime.advance(300, 3)
+        assert [state.done for state in states] == [0], "not more than ten times a second"
+    assert [state.done for state in states] == [0, 300]
+    with contextlib.suppress(ValueError), Runtime(workers=1, progress=states.append) as runtime:
+        runtime.phase("read", 1000)
+        runtime.advance(1)
+        raise ValueError("no")
+    assert len(states) == 3
+
+
+def test_a_phase_that_nobody_expected_and_no_total(told):
+    runtime, after, states = told
+    runtime.expect([Expected("read", 10)])
+    runtime.phase("another", 100)
+    after(1)
+    runtime.advance(50)
+    assert states[-1].left is None
+    runtime.expect([])
+    runtime.phase("pipe")
+    after(1)
+    runtime.advance(50)
+    assert states[-1].left is None
+    assert states[-1].rate == 50
 
 
 def test_limits_of_the_machine_are_plausible():

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -351,10 +352,24 @@ def test_the_command(tmp_path, command):
     assert ran.code == 0
     assert "3 files" in ran.out
     assert "2 shards" in ran.out
-    assert not (tmp_path / "out").exists()
+    assert "shuffle   memory: each byte is read once" in ran.out
+    assert "memory has room for all" in ran.out
+    assert f"{sum(map(len, files))} records (estimated from a sample)" in ran.out
+    assert re.search(r"^time +about [\d.]+ s, most of it \w+", ran.out, re.MULTILINE)
+    assert "levels " not in command(*arguments, "--dry-run", "--compression", "none").out
+    assert os.listdir(tmp_path) == ["data"], "nothing was written, and the probe left nothing"
     planned = json.loads(command(*arguments, "--dry-run", "--json").out)
     assert planned["shards"] == 2
     assert planned["strategy"] == "memory"
+    assert planned["forecast"]["seconds"] >= planned["forecast"]["limit_seconds"] > 0
+    assert [phase["name"] for phase in planned["forecast"]["phases"]] == ["read", "write"]
+    levels = command(*arguments, "--dry-run", "--compression", "gzip", "--level", 4).out
+    assert re.search(r"^levels .*(\n +\d .*){6}$", levels, re.MULTILINE)
+    assert levels.count("as asked") == 1
+    little = command(*arguments, "--dry-run", "--memory", "100MB", "--workers", 1)
+    assert re.search(
+        r"^memory +about [\d.]+ MB of 100 MB that may be used, with 1 thread$", little.out, re.MULTILINE
+    )
     ran = command(*arguments, "--compression", "none", "--memory", "1GB", "--workers", 2)
     assert ran.code == 0, ran.err
     assert f"{sum(map(len, files)):,} records" in ran.out

@@ -8,11 +8,11 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from croupier.errors import CancelledError, UsageError
 
@@ -31,6 +31,23 @@ class Progress:
     total: int | None
     unit: str = "bytes"
     records: int = 0
+    rate: float | None = None
+    """Units a second, over the last seconds."""
+    limit: float | None = None
+    """What devices and codecs would allow at best, where that is known."""
+    left: float | None = None
+    """Seconds to the end of the job, where that can be told."""
+    memory: int | None = None
+    """What the process takes, but for files in the page cache; where the system tells."""
+
+
+class Expected(NamedTuple):
+    """A phase that will come."""
+
+    phase: str
+    seconds: float
+    limit: float | None = None
+    """Units a second at best."""
 
 
 class Runtime:
@@ -54,7 +71,8 @@ class Runtime:
         self._stop = threading.Event()
         self._cancel = cancel or self._stop
         self._lock = threading.Lock()
-        self._state = Progress("", 0, None)
+        self._state = self._last = Progress("", 0, None)
+        self._clock = Clock()
         self._told = 0.0
         self._started = False
         self._threads: list[threading.Thread] = []
@@ -67,6 +85,9 @@ class Runtime:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        with self._lock:
+            if kind is None and self._state != self._last:
+                self._tell(force=True)
 
     def close(self) -> None:
         """Stop the threads: work that has begun ends at its next `check`, the rest never begins."""
@@ -83,10 +104,16 @@ class Runtime:
         if self._stop.is_set() or self._cancel.is_set():
             raise CancelledError("cancelled")
 
+    def expect(self, phases: Iterable[Expected]) -> None:
+        """Say which phases will come, and how long they should take: then the time that is left is known."""
+        with self._lock:
+            self._clock = Clock(tuple(phases))
+
     def phase(self, name: str, total: int | None = None, unit: str = "bytes") -> None:
         """Begin a phase of `total` units."""
         with self._lock:
             self._state = Progress(name, 0, total, unit)
+            self._clock.begin(name)
             self._tell(force=True)
 
     def advance(self, done: int, records: int = 0) -> None:
@@ -101,8 +128,8 @@ class Runtime:
     def _tell(self, *, force: bool) -> None:
         now = time.monotonic()
         if self._report is not None and (force or now - self._told >= 0.1):
-            self._told = now
-            self._report(self._state)
+            self._told, self._last = now, self._state
+            self._report(self._clock.look(self._state))
 
     def submit(self, function: Callable[..., Result], *arguments: Any) -> Task[Result]:
         """Run `function` on a thread; first come, first served."""
@@ -128,6 +155,55 @@ class Runtime:
         for item in items:
             yield from ordered.put(1, function, item)
         yield from ordered.drain()
+
+
+class Clock:
+    """Rates, and the time that is left.
+
+    All phases that were expected count by the seconds they should take, and what is left takes as much longer
+    as what is done did. A twentieth of the whole is taken to have gone as expected, so that the first moments
+    do not swing it. Where nothing was expected the phase is all there is.
+    """
+
+    def __init__(self, expected: Sequence[Expected] = ()) -> None:
+        self._expected = {one.phase: one for one in expected}
+        self._whole = sum(one.seconds for one in expected)
+        self._past = 0.0  # what the phases before this one should have taken
+        self._phase = ""
+        self._began = self._phase_began = time.monotonic()
+        self._marks: deque[tuple[float, int]] = deque(maxlen=30)  # when how much was done: some three seconds
+
+    def begin(self, phase: str) -> None:
+        """The one before it is over."""
+        if before := self._expected.get(self._phase):
+            self._past += before.seconds
+        self._phase, self._phase_began = phase, time.monotonic()
+        self._marks.clear()
+
+    def look(self, state: Progress) -> Progress:
+        """With all that the clock, and the system, can tell."""
+        now = time.monotonic()
+        self._marks.append((now, state.done))
+        then, done = self._marks[0]
+        rate = (state.done - done) / (now - then) if now > then else None
+        expected = self._expected.get(state.phase)
+        return replace(
+            state,
+            rate=rate,
+            limit=expected and expected.limit,
+            left=self._left(state, expected, now),
+            memory=used_memory(),
+        )
+
+    def _left(self, state: Progress, expected: Expected | None, now: float) -> float | None:
+        share = min(state.done / state.total, 1.0) if state.total else 0.0
+        if expected is None or not self._whole:
+            rest = (now - self._phase_began) * (1 - share) / share if share else None
+            return rest if not self._expected else None
+        behind = self._past + share * expected.seconds
+        prior = self._whole / 20
+        pace = (now - self._began + prior) / (behind + prior)
+        return max(self._whole - behind, 0.0) * pace
 
 
 class Task(Generic[Result]):
@@ -210,6 +286,16 @@ def usable_cpus() -> int:
     if quota.isdigit() and period.isdigit() and int(period):
         count = min(count, -(-int(quota) // int(period)))
     return max(1, count)
+
+
+def used_memory() -> int | None:
+    """Anonymous and shared memory of this process; None where the system does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:  # macOS
+        return None
+    kept = [line.split() for line in lines if line.startswith(("RssAnon:", "RssShmem:"))]
+    return sum(int(words[1]) for words in kept) * 1024 if kept else None
 
 
 def available_memory() -> int:

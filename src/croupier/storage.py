@@ -263,9 +263,14 @@ def read_small(path: PathLike, most: int) -> bytes:
 
 def side_folders(folder: str) -> tuple[str, str]:
     """Where to keep what belongs to a folder's files: beside them, or else in the user's cache folder."""
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     key = hashlib.sha256(os.fsencode(os.path.realpath(folder or "."))).hexdigest()[:32]
-    return os.path.join(folder, SIDE_FOLDER), os.path.join(root, "croupier", "tables", key)
+    return os.path.join(folder, SIDE_FOLDER), os.path.join(cache_folder(), "tables", key)
+
+
+def cache_folder() -> str:
+    """What we keep for a user, whatever the data; it may not be there yet."""
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(root, "croupier")
 
 
 def flush_folder(folder: PathLike) -> None:

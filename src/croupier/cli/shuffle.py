@@ -10,6 +10,7 @@ import click
 from croupier.cli import text
 
 if TYPE_CHECKING:
+    from croupier.shuffling.forecast import Forecast
     from croupier.shuffling.planning import Plan
 
 
@@ -93,25 +94,85 @@ def shuffle(inputs: tuple[str, ...], prefix: str, dry_run: bool, as_json: bool, 
 
 def print_plan(made: Plan) -> None:
     """For people."""
-    kinds = sorted({one.compression.value for one in made.inputs})
-    click.echo(
-        f"read      {text.count(len(made.inputs), 'file')}, {text.size(made.input_bytes)} "
-        f"({', '.join(kinds)})"
-    )
-    exact = kinds == ["none"]
-    click.echo(f"          {'' if exact else 'about '}{text.size(made.stream_bytes)} of records")
-    if made.strategy == "memory":
-        click.echo(f"shuffle   in memory: {text.size(made.memory)} may be used")
-    else:
-        click.echo(
-            f"shuffle   by way of {made.tmp_dir}: up to {text.size(made.temporary_bytes)} there, as "
-            f"{text.size(made.memory)} of memory are too few for all"
-        )
     from croupier.output import file_names
 
-    kind = made.compression.value
-    level = "" if kind == "none" else f", level {made.level}"
-    click.echo(
-        f"write     {text.count(made.shards, 'shard')} of about {text.size(made.output_bytes / made.shards)} "
-        f"({kind}{level}): {file_names(made.prefix, made.shards, made.compression)[1][0]}..."
+    kinds = sorted({one.compression.value for one in made.inputs})
+    say = ", ".join("plain" if kind == "none" else kind for kind in kinds)
+    _row("read", f"{text.count(len(made.inputs), 'file')}, {text.size(made.input_bytes)} ({say})")
+    stream = f"{'' if kinds == ['none'] else 'about '}{text.size(made.stream_bytes)}"
+    seen = made.forecast
+    if made.finished is not None:
+        _row("", "everything is done: nothing would be")
+        return
+    if seen is None:
+        _row("", f"{stream} of records")
+    else:
+        known = "by their tables" if seen.counted else "estimated from a sample"
+        _row("", f"{stream} in {text.count(seen.records, 'record')} ({known})")
+    _row("shuffle", f"{made.strategy}: {_HOW[made.strategy]}")
+    _row("", made.why)
+    if made.temporary_bytes:
+        spilled = made.temporary_bytes if seen is None else seen.spilled_bytes
+        _row("", f"about {text.size(spilled)} of temporary files in {made.tmp_dir or made.folder}")
+    peak = "" if seen is None else f"about {text.size(seen.peak_bytes)} of "
+    _row(
+        "memory",
+        f"{peak}{text.size(made.memory)} that may be used, with {text.count(made.workers, 'thread')}",
     )
+    kind = made.compression.value
+    codec = "plain" if kind == "none" else f"{kind}, level {made.level}"
+    written = made.output_bytes if seen is None else seen.output_bytes
+    _row(
+        "write",
+        f"{text.count(made.shards, 'shard')} of about {text.size(written / made.shards)} "
+        f"({codec}): {file_names(made.prefix, made.shards, made.compression)[1][0]}...",
+    )
+    if seen is not None:
+        _print_forecast(seen, made.level)
+
+
+_HOW = {
+    "memory": "each byte is read once and written once",
+    "spill": "by way of temporary files, each byte is read twice and written twice",
+    "gather": "records are read one by one in their new order, each byte once, and written once",
+    "fragments": "each record is compressed once, and moved compressed",
+}
+_BOUND = {
+    "reading": "reading",
+    "writing": "writing",
+    "inflating": "decompressing",
+    "deflating": "compressing",
+    "memory": "copying and sorting in memory",
+}
+
+
+def _print_forecast(seen: Forecast, level: int) -> None:
+    known = all(place.device for place in seen.places)
+    least = "about " if known else "at least "
+    share = f"{100 * seen.limit_seconds / max(seen.seconds, 1e-9):.0f}%"
+    _row("time", f"{least}{text.duration(seen.seconds)}, most of it {_BOUND[seen.bound]}")
+    for phase in seen.phases:
+        parts = sorted(phase.limits.items(), key=lambda part: -part[1])
+        busy = ", ".join(f"{_BOUND[what]} {text.duration(took)}" for what, took in parts if took >= 0.005)
+        _row("", f"{phase.name}: {text.duration(phase.seconds)} ({busy or 'nothing much'})")
+    _row("", f"devices and codecs alone would take {text.duration(seen.limit_seconds)} ({share})")
+    if seen.cached:
+        _row("", f"{100 * seen.cached:.0f}% of the inputs are in the page cache")
+    for place in seen.places:
+        speed = "of a speed that could not be measured, as nothing can be written to it"
+        if place.device is not None:
+            found = place.device
+            speed = f"{text.size(found.read)}/s read, {text.size(found.write)}/s written, measured"
+        _row("", f"{place.folder}: {speed}")
+    for strategy, seconds, temporary in seen.others:
+        disk = f", {text.size(temporary)} of temporary files" if temporary else ""
+        _row("", f"--strategy {strategy} would take {text.duration(seconds)}{disk}")
+    if seen.levels:
+        _row("levels", f"{'':7}{'time':>10}{'output':>10}")
+    for other, seconds, output in seen.levels:
+        mark = "  as asked" if other == level else ""
+        _row("", f"{other:>7}{text.duration(seconds):>10}{text.size(output):>10}{mark}")
+
+
+def _row(name: str, value: str) -> None:
+    click.echo(f"{name:<10}{value}")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from click._termui_impl import ProgressBar
-
     from croupier.runtime import Progress
 
 
@@ -60,28 +60,71 @@ def bar(share: float, room: int) -> str:
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
+def duration(seconds: float) -> str:
+    """0.4 s, 12 s, 3:05 min, 2:10 h."""
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
+
+
 @contextlib.contextmanager
 def progress(label: str) -> Iterator[Callable[[Progress], None] | None]:
-    """A progress bar on a terminal, nothing elsewhere."""
+    """A line on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield None
         return
-    shown: list[str] = []
-    bar: ProgressBar[int] = click.progressbar(
-        length=1, label=label, file=sys.stderr, show_percent=True, item_show_func=lambda _: "".join(shown)
-    )
+    states: list[Progress] = []
+    drawn = 0.0
 
     def update(state: Progress) -> None:
-        total = max(state.total or 0, 1)
-        say = size if state.unit == "bytes" else "{:,.0f}".format
-        shown[:] = [f"{say(state.done)} of {say(total)}, {count(state.records, 'record')}"]
-        bar.length = total
-        bar.update(min(state.done, total) - bar.pos)
+        nonlocal drawn
+        states[:] = [state]
+        if time.monotonic() - drawn >= 0.1:
+            drawn = time.monotonic()
+            _draw(label, state)
 
-    with bar:
+    try:
         yield update
+    finally:
+        if states:
+            _draw(label, states[0])
+            click.echo(err=True)
+
+
+def _draw(label: str, state: Progress) -> None:
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except OSError:
+        width = 80
+    click.echo(f"\r{progress_line(label, state, width - 1)}\033[K", err=True, nl=False)
+
+
+def progress_line(label: str, state: Progress, width: int) -> str:
+    """As much as there is room for, what matters most first."""
+    say = size if state.unit == "bytes" else "{:,.0f}".format
+    head = label if state.phase in ("", label) else f"{label}: {state.phase}"
+    if state.total is None:
+        parts = [(0, head), (1, say(state.done))]
+    else:
+        share = min(state.done / state.total, 1.0) if state.total else 1.0
+        filled = bar(share, 12)
+        parts = [(0, head), (1, f"{int(100 * share):3d}%"), (7, f"[{filled}{' ' * (12 - len(filled))}]")]
+        parts.append((5, f"{say(state.done)} of {say(state.total)}"))
+    if state.records:
+        parts.append((6, count(state.records, "record")))
+    if state.rate is not None:
+        best = f" ({100 * state.rate / state.limit:.0f}% of limit)" if state.limit else ""
+        parts.append((3, f"{say(state.rate)}/s{best}"))
+    if state.memory is not None:
+        parts.append((4, f"{size(state.memory)} memory"))
+    if state.left is not None and (state.left >= 0.05 or state.done != state.total):
+        parts.append((2, f"{duration(state.left)} left"))
+    while len(parts) > 1 and sum(len(part) + 2 for _, part in parts) - 2 > width:
+        parts.remove(max(parts))
+    return "  ".join(part for _, part in parts)[:width]
 
 
 def clear_line() -> None:
-    """Take the progress bar away; it comes back with the next update."""
+    """Take the line away; it comes back with the next update."""
     click.echo("\r\033[K", err=True, nl=False)

@@ -1,6 +1,7 @@
 """Shuffling: every record of a dataset in one new order, within a memory budget, proven.
 
     planning   which files, how many shards, which strategy, what it takes; all that can be refused is refused
+    forecast   how long it will take; from facts, and those from a probe of devices and codecs
     job        the work from beginning to end
     reading    all files, several at a time, into runs
     load       some records on their way there; large ones compressed once and for all
@@ -18,13 +19,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Literal
 
 from croupier import storage, streams
 from croupier.frames import MAX_RECORD, Damage, OnCorrupt
 from croupier.runtime import Progress, Runtime
+from croupier.shuffling.facts import expect, forecast
 from croupier.shuffling.job import carry_out, conclude
-from croupier.shuffling.planning import STRATEGIES, Asked, Plan, Request, Strategy, make_plan
+from croupier.shuffling.planning import (
+    STRATEGIES,
+    Asked,
+    Plan,
+    Request,
+    Strategy,
+    make_plan,
+    other_strategies,
+)
 from croupier.shuffling.reading import Tally
 
 __all__ = ["STRATEGIES", "Plan", "plan", "shuffle"]
@@ -38,9 +49,15 @@ def plan(
     workers: int | None = None,
     **options: Any,
 ) -> Plan:
-    """What `shuffle` would do with these arguments (all but its callbacks); nothing is written."""
+    """What `shuffle` would do with these arguments (all but its callbacks), and how long it would take.
+
+    No output is written; devices that are not known yet are tried out with a temporary file, for a second.
+    """
     with Runtime(workers=workers, memory=memory) as runtime:
-        return make_plan(inputs, output_prefix, runtime, Request(**options), look_only=True)
+        made = make_plan(inputs, output_prefix, runtime, Request(**options), look_only=True)
+        if made.finished is not None:
+            return made
+        return replace(made, forecast=forecast(made, runtime, others=other_strategies(made)))
 
 
 def shuffle(
@@ -89,4 +106,6 @@ def shuffle(
         if made.finished is not None:
             conclude(made)
             return made.finished
+        if progress is not None:
+            expect(made, runtime)
         return carry_out(made, runtime, on_damage or streams.warn, tally)

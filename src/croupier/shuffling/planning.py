@@ -16,6 +16,7 @@ from croupier.frames import MAX_RECORD, OnCorrupt, check_on_corrupt
 from croupier.output import BLOCK, SHARD_BYTES, file_names
 from croupier.publish import check_outputs, finish_publication
 from croupier.runtime import MIB, Runtime, available_memory
+from croupier.shuffling.forecast import Forecast
 from croupier.shuffling.inputs import (
     Input,
     check_beginnings,
@@ -107,6 +108,8 @@ class Plan:
     max_record_bytes: int
     finished: dict[str, Any] | None = None
     """The receipt, where an earlier process has done everything."""
+    forecast: Forecast | None = None
+    """How long it will take, where that was asked for."""
 
     @property
     def name(self) -> str:
@@ -145,6 +148,7 @@ class Plan:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         rest = {key: value for key, value in vars(self).items() if key not in ("inputs", "finished")}
+        rest["forecast"] = self.forecast and self.forecast.as_dict()
         files = [
             {"path": one.path, "bytes": one.size, "compression": one.compression.value} for one in self.inputs
         ]
@@ -210,37 +214,65 @@ def fits(held: int, mean: int, run: int) -> bool:
     return held * 5 // 4 + held // max(mean, 1) * PER_RECORD <= run
 
 
+def cache_holds(stream: int) -> bool:
+    """Whether the page cache has room for so many bytes of plain files."""
+    return stream * 5 // 4 < available_memory()
+
+
+def fragments_fit(written: int, mean: int, run: int) -> bool:
+    """Whether compressed records that become so many bytes of output fit in memory at once."""
+    return fits(int(written * _PARCELS), mean, run)
+
+
+def other_strategies(plan: Plan) -> list[Strategy]:
+    """Those that could have been asked for as well."""
+    gathers = _gathers(plan.inputs, plan.on_corrupt, plan.dedup, plan.max_records)
+    holds = fits(plan.stream_bytes, plan.mean_bytes, plan.run_bytes)
+    packs = plan.compression is Compression.GZIP
+    others = [one for one in STRATEGIES if one != plan.strategy]
+    return [one for one in others if _refusal(one, gathers, packs, holds) is None]
+
+
+def _gathers(files: Sequence[Input], on_corrupt: OnCorrupt, dedup: bool, max_records: int | None) -> bool:
+    """Whether all records can be read by number."""
+    return all(one.is_plain for one in files) and on_corrupt == "fail" and not dedup and max_records is None
+
+
+def _refusal(strategy: Strategy, gathers: bool, packs: bool, holds: bool) -> str | None:
+    """Why a strategy cannot be had."""
+    if strategy == "gather" and not gathers:
+        wants = "plain files, on_corrupt='fail', no dedup and no limit on records"
+        return f"reads records by number: that wants {wants}"
+    if strategy == "fragments" and not packs:
+        return "moves compressed records: that wants gzip as the output"
+    if strategy == "memory" and not holds:
+        return "holds all records: they do not fit"
+    return None
+
+
 def _choose(
     asked: Request, files: Sequence[Input], kind: Compression, stream: int, written: int, mean: int, run: int
 ) -> tuple[Strategy, str]:
     """The strategy, and why."""
-    plain = all(one.is_plain for one in files)
     large = mean >= deflate.LARGE_FRAME and kind is Compression.GZIP
-    gathers = plain and asked.on_corrupt == "fail" and not asked.dedup and asked.max_records is None
+    gathers = _gathers(files, asked.on_corrupt, asked.dedup, asked.max_records)
+    holds = fits(stream, mean, run)
     if asked.strategy != "auto":
-        if asked.strategy == "gather" and not gathers:
-            raise UsageError(
-                "strategy gather reads records by number: that wants plain files, on_corrupt='fail', no "
-                "dedup and no limit on records"
-            )
-        if asked.strategy == "fragments" and kind is not Compression.GZIP:
-            raise UsageError("strategy fragments moves compressed records: that wants gzip as the output")
-        if asked.strategy == "memory" and not fits(stream, mean, run):
-            raise UsageError(
-                f"strategy memory: about {stream:,} bytes of records do not fit in the {run:,} left for them"
-            )
+        if why := _refusal(asked.strategy, gathers, kind is Compression.GZIP, holds):
+            sizes = f": {stream:,} bytes of records, memory for {run:,}" if asked.strategy == "memory" else ""
+            raise UsageError(f"strategy {asked.strategy} {why}{sizes}")
         return asked.strategy, "as asked"
     if large:
-        where = "" if fits(int(written * _PARCELS), mean, run) else ", by way of a temporary file"
-        return "fragments", f"records of about {mean:,} bytes are compressed once and moved compressed{where}"
+        where = "" if fragments_fit(written, mean, run) else ", and even so memory has no room for all"
+        return "fragments", f"records are large, about {mean:,} bytes{where}"
     if gathers and stream >= SMALL_FILE * len(files):
-        if stream * 5 // 4 < available_memory():
-            return "gather", "the page cache has room for all files: records are read there in the new order"
+        if cache_holds(stream):
+            return "gather", "the page cache has room for all files"
         if mean >= GATHER_FROM:
-            return "gather", f"records of about {mean:,} bytes can be read one by one in the new order"
-    if fits(stream, mean, run):
-        return "memory", "everything fits in memory"
-    return "spill", "not everything fits in memory"
+            return "gather", f"records are large, about {mean:,} bytes"
+    if holds:
+        return "memory", "memory has room for all"
+    return "spill", "memory has no room for all"
 
 
 def _check(asked: Request) -> None:
