@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import croupier
@@ -38,11 +37,12 @@ def test_help_is_quick_and_has_examples():
     for arguments in ([], *([verb] for verb in cli.croupier.commands)):
         times = []
         while len(times) < 7 and not any(seconds < 0.150 for seconds in times):
-            began = time.perf_counter()
+            began = os.times()
             done = subprocess.run(
                 [*COMMAND, *arguments, "--help"], capture_output=True, text=True, check=True
             )
-            times.append(time.perf_counter() - began)
+            ended = os.times()  # processor time: other tests run at the same time
+            times.append(ended[2] + ended[3] - began[2] - began[3])
         assert "Examples:" in done.stdout
         if not os.environ.get("CROUPIER_EXPECT"):  # sanitizers are slow to start
             assert min(times) < 0.150, times
