@@ -362,20 +362,20 @@ def main() -> None:
     labels(paths["images, label"], options.quick)
     encoding(options.quick)
     note(
-        "Thousand records a second of processor time, so for one core, median (lowest–highest); on all cores "
-        "by the clock. A process each, in turn; payloads in memory (vahidk's loader reads its file from the "
-        "page cache). parse_example is compiled by tf.function, and given as many threads as we have. "
-        "Tabular: 13 int64, 26 strings of 8 bytes and a label, 730 bytes; in any order: each record has its "
-        "features in another one. Tokens: 50 to 500 int64s of one to three bytes. Images: 100 KB in one "
-        "feature, of which nothing is looked at, and a label.",
-        "What bounds them. Tabular: 8 ns a feature, one after the other, as each tells where the next one begins; of "
-        "batches of 256 a quarter goes into 40 columns' arrays, of large ones more the less cache neighbours leave. "
-        "In any order: a name has to be looked up for each feature. Tokens: 0.9 ns for each number, of which 0.25 "
-        "count them and 0.6 put them together (AVX-512; 1.3 by pext), and 0.2 would be a bare copy of the array; upb "
-        "takes 45. Images: what is passed over costs nothing; reading copies it. encode: Python's dict and its values, "
-        "200 ns a feature; encode_batch 37.",
-        "Other work on the machine takes caches and memory from large batches, and cores from whatever is told by "
-        "the clock: the load at the start says how far to believe those columns.",
+        "Thousand records a second of processor time, so for one core, median (lowest–highest); on all "
+        "cores by the clock. A process each, in turn; payloads in memory (vahidk's loader reads its file "
+        "from the page cache). parse_example is compiled by tf.function, and given as many threads as we "
+        "have. Tabular: 13 int64, 26 strings of 8 bytes and a label, 730 bytes; in any order: each record "
+        "has its features in another one. Tokens: 50 to 500 int64s of one to three bytes. Images: 100 KB in "
+        "one feature, of which nothing is looked at, and a label.",
+        "What bounds them. Tabular: 8 ns a feature, one after the other, as each tells where the next one "
+        "begins; of batches of 256 a quarter goes into 40 columns' arrays, of large ones more the less "
+        "cache neighbours leave. In any order: a name has to be looked up for each feature. Tokens: 0.9 ns "
+        "for each number, of which 0.25 count them and 0.6 put them together (AVX-512; 1.3 by pext), and "
+        "0.2 would be a bare copy of the array; upb takes 45. Images: what is passed over costs nothing; "
+        "reading copies it. encode: Python's dict and its values, 200 ns a feature; encode_batch 37.",
+        "Other work on the machine takes caches and memory from large batches, and cores from whatever is "
+        "told by the clock: the load at the start says how far to believe those columns.",
     )
 
 
