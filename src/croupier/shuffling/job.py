@@ -77,9 +77,9 @@ def carry_out(
 
 def conclude(plan: Plan) -> None:
     """Remove what a process has left that was killed when all was done."""
-    storage.sweep(
-        os.path.join(plan.folder, storage.SIDE_FOLDER), [f"{plan.name}.receipt.json", "records.table"]
-    )
+    side = os.path.join(plan.folder, storage.SIDE_FOLDER)
+    notes = (f"{plan.name}.{what}.json" for what in ("publishing", "receipt"))
+    storage.sweep(side, [*notes, "records.table"])
     if not is_left(plan.folder, plan.name):
         return
     work = WorkFolder(plan.folder, plan.name)
