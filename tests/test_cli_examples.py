@@ -124,7 +124,7 @@ def test_info_shows_progress_on_a_terminal(examples):
         code, output, terminal = run_on_a_terminal(["info", examples, option])
         assert (code, output[:3]) == (0, "300")
         assert phase in terminal
-        assert "300 of 300, 300 records" in terminal
+        assert "300 of 300  300 records" in terminal
 
 
 def test_info_of_what_is_no_example(command, tmp_path):
