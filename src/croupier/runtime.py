@@ -306,16 +306,26 @@ def available_memory() -> int:
         free = values["MemAvailable"]
     except (OSError, KeyError):  # macOS
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit, used = _cgroup_value("memory.max"), _cgroup_value("memory.current")
-    if limit.isdigit() and used.isdigit():
-        free = min(free, max(int(limit) - int(used), 0))
+    for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+        most, taken = _cgroup_value(limit), _cgroup_value(used)
+        if most.isdigit() and taken.isdigit():
+            free = min(free, max(int(most) - int(taken) + _cached_files(), 0))
     return max(free, 64 * MIB)
 
 
+def _cached_files() -> int:
+    """Bytes of the cgroup's page cache: they count as used, and give way."""
+    words = [line.split() for line in _cgroup_value("memory.stat").splitlines()]
+    return sum(int(value) for name, value in words if name in ("active_file", "inactive_file"))
+
+
 def _cgroup_value(name: str) -> str:
-    """A setting of this process's own cgroup (version 2), or nothing."""
-    try:
-        group = Path("/proc/self/cgroup").read_text().partition("::")[2].strip()
-        return (Path("/sys/fs/cgroup") / group.lstrip("/") / name).read_text().strip()
-    except OSError:
-        return ""
+    """A setting of this process's own cgroup, of version 2 or (memory alone) 1; or nothing."""
+    root = Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError):
+        lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+        for _, controllers, group in lines:
+            if controllers in ("", "memory"):
+                with contextlib.suppress(OSError):
+                    return (root / controllers / group.lstrip("/") / name).read_text().strip()
+    return ""
