@@ -58,7 +58,8 @@ SANITIZER = PYTHONPATH="$(SANITIZED):$$($(BIN)/python -c 'import sysconfig; prin
 	CROUPIER_EXPECT=$(SANITIZED)
 
 sanitize: $(SANITIZED)/.built
-	$(SANITIZER) $(BIN)/python -S -m pytest -n 0 -m 'not slow and not interop and not unsanitized'
+	ls tests/test_*.py | xargs -n 8 -P $(JOBS) env $(SANITIZER) $(BIN)/python -S -m pytest -q -n 0 \
+		-m 'not slow and not interop and not unsanitized'
 	$(SANITIZER) $(BIN)/python -S fuzz/example.py --seconds 20
 
 fuzz: $(VENV)/.test

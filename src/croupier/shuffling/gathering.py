@@ -14,7 +14,7 @@ import numpy as np
 from croupier import _kernel
 from croupier.dataset.files import Files
 from croupier.dataset.opener import Opener
-from croupier.errors import RecordTooLargeError
+from croupier.errors import RecordTooLargeError, UsageError
 from croupier.frames import OVERHEAD, Block
 from croupier.output import Proof
 from croupier.runtime import Runtime
@@ -43,8 +43,23 @@ class Gathering:
         self._firsts = table.firsts
         self.records = int(table.firsts[-1])
         self.stream_bytes = int(table.payload_bytes.sum()) + OVERHEAD * self.records
+        self._refuse_giants()
         self.came = Proof()
         self.counts: dict[str, int] = {}
+
+    def _refuse_giants(self) -> None:
+        """Records of which not two, and their compressed copies, have room in memory."""
+        for begin in range(0, self.records, _KEY_STEP):
+            lengths = self._files.table.lengths.part(begin, min(_KEY_STEP, self.records - begin))
+            longest = int(lengths.argmax())
+            if lengths[longest] > self._plan.run_bytes // 4:
+                number = begin + longest
+                file = int(np.searchsorted(self._firsts, np.uint64(number), side="right")) - 1
+                size, path = int(lengths[longest]), self._plan.inputs[file].path
+                raise UsageError(
+                    f"{path}: record {number - int(self._firsts[file])} has {size:,} bytes: too many for "
+                    f"this memory; give at least {4 * size // 1_000_000 + 100} MB"
+                )
 
     def ordered(self, rank: int) -> Iterator[Ordered]:
         """From `rank` on; each part is valid until the next but one is asked for."""
