@@ -27,6 +27,8 @@ _KEY_STEP = 1 << 18
 _PER_CHOSEN = 64
 """Bytes of memory for a record of the stretch that is being sorted: number, key, order, place, length."""
 _WINDOW = 128 << 20
+_SMALL = 1 << 20
+"""Bytes of a record that any memory has room for."""
 
 
 class Gathering:
@@ -52,7 +54,7 @@ class Gathering:
         for begin in range(0, self.records, _KEY_STEP):
             lengths = self._files.table.lengths.part(begin, min(_KEY_STEP, self.records - begin))
             longest = int(lengths.argmax())
-            if lengths[longest] > self._plan.run_bytes // 4:
+            if lengths[longest] > max(self._plan.run_bytes // 4, _SMALL):
                 number = begin + longest
                 file = int(np.searchsorted(self._firsts, np.uint64(number), side="right")) - 1
                 size, path = int(lengths[longest]), self._plan.inputs[file].path
