@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,6 +30,7 @@ static struct {
 static char *opened[4096]; /* by descriptor: the watched path behind it */
 static char trace[1 << 18];
 static size_t traced;
+static int tracing;
 
 /* `at` counts from 1; 0 only counts. `error` is the errno of REFUSE. */
 void faults_arm(const char *folder, long at, int mode, int error, int forever) {
@@ -61,10 +63,12 @@ static void die(void) {
 
 static int strike(const char *kind, const char *path) {
   size_t length = strlen(faults.folder);
-  long number = __atomic_add_fetch(&faults.count, 1, __ATOMIC_SEQ_CST);
+  while (__atomic_exchange_n(&tracing, 1, __ATOMIC_ACQUIRE)) sched_yield(); /* threads call at the same time */
+  long number = ++faults.count;
   if (traced < sizeof trace - 4200)
     traced += (size_t)snprintf(trace + traced, 4200, "%s %s\n", kind,
                                strncmp(path, faults.folder, length) ? path : path + length);
+  __atomic_store_n(&tracing, 0, __ATOMIC_RELEASE);
   if (!faults.at || !(number == faults.at || (faults.forever && number > faults.at))) return PASS;
   if (faults.mode == KILL_BEFORE) die();
   if (faults.mode != REFUSE) return STRUCK;
