@@ -420,10 +420,6 @@ def test_one_output_for_every_strategy(tmp_path, little_memory, compression, for
     assert len(digests) == 1
 
 
-class Stopped(BaseException):
-    """As a signal does."""
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_resumed_after_any_step(tmp_path, little_memory, monkeypatch, strategy):
     """Stopped when any note of the journal is to be written, and who resumes is stopped again soon after."""
