@@ -9,9 +9,10 @@ parcel:  length (8) | masked crc32c of the payload (4) | crc32 of the frame (4) 
 from __future__ import annotations
 
 import hashlib
-import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from croupier.frames import HEADER, OVERHEAD, Block
 from croupier.output import Proof
 from croupier.table.packed import Integers, Octets, integers
 
-_HEAD = struct.Struct("<QII")
+_HEAD = np.dtype([("length", "<u8"), ("crc32c", "<u4"), ("crc32", "<u4")])
 
 Digests = np.ndarray[tuple[int, int], np.dtype[np.uint64]]
 
@@ -56,6 +57,12 @@ class Load:
         bounds, edges = self.bounds[count:], self.edges[count:]
         return Load(self.file, self.record + count, self.buffer, bounds, edges, parcels, digests, original)
 
+    def kept(self) -> Load:
+        """The same in memory of its own."""
+        frames = copied(Block(self.buffer, self.bounds, 0, self.record))
+        original = self.original and copied(self.original)
+        return replace(self, buffer=frames.buffer, bounds=frames.bounds, original=original)
+
     def records(self, count: int) -> Block:
         """The first `count`, as they were read."""
         whole = self.original or Block(self.buffer, self.bounds, 0, self.record)
@@ -66,6 +73,13 @@ class Load:
         totals, records = np.zeros(4, np.uint64), self.records(count)
         _kernel.fingerprint(records.buffer, records.bounds, totals)
         return Proof.of(totals)
+
+
+def copied(block: Block) -> Block:
+    """So that the file can be read on."""
+    begin, end = int(block.bounds[0]), int(block.bounds[-1])
+    bounds = block.bounds - block.bounds[0]
+    return Block(memoryview(bytes(block.buffer[begin:end])), bounds, block.origin + begin, block.record)
 
 
 def part(block: Block, begin: int, end: int) -> Block:
@@ -79,20 +93,14 @@ def plain_load(file: int, block: Block) -> Load:
 
 
 class Preparing:
-    """What is done to records on the way in: on any thread, after their block was copied."""
+    """What is done to records on the way in: on any thread."""
 
     def __init__(self, level: int | None, seed: int | None) -> None:
         """With a level, large frames become parcels; with a seed, records get digests."""
         self._level, self._seed = level, seed
 
-    def copied(self, block: Block) -> Block:
-        """So that the file can be read on."""
-        begin, end = int(block.bounds[0]), int(block.bounds[-1])
-        bounds = block.bounds - block.bounds[0]
-        return Block(memoryview(bytes(block.buffer[begin:end])), bounds, block.origin + begin, block.record)
-
     def load(self, file: int, block: Block) -> Load:
-        """A block of which nobody else knows."""
+        """A block: valid as long as that is."""
         made = plain_load(file, block)
         if self._seed is not None:
             made = replace(made, digests=_digests(block, self._seed))
@@ -104,19 +112,40 @@ class Preparing:
         return replace(made, buffer=buffer, bounds=bounds, parcels=large.astype(np.uint8), original=block)
 
     def _parcelled(self, block: Block, large: list[bool]) -> tuple[memoryview, Integers]:
-        edges, pieces, unused = block.bounds.tolist(), [], integers(4)
-        for number, is_large in enumerate(large):
-            frame = block.buffer[edges[number] : edges[number + 1]]
-            if is_large:
-                fragment, crc = deflate.fragment(frame, self._level or deflate.DEFAULT_LEVEL)
-                (stored,) = struct.unpack_from("<I", frame, len(frame) - 4)
-                parcel = bytearray(OVERHEAD + _HEAD.size + len(fragment))
-                _kernel.append(parcel, 0, _HEAD.pack(len(frame) - OVERHEAD, stored, crc) + fragment, unused)
-                frame = memoryview(parcel)
-            pieces.append(frame)
-        bounds = integers(len(pieces) + 1)
-        bounds[1:] = np.cumsum(np.array([len(piece) for piece in pieces], np.uint64))
-        return memoryview(b"".join(pieces)), bounds
+        level, frames = self._level or deflate.DEFAULT_LEVEL, block.buffer
+        edges = list(pairwise(block.bounds.tolist()))
+        packed = [
+            deflate.fragment(frames[begin:end], level) if is_large else (b"", 0)
+            for (begin, end), is_large in zip(edges, large, strict=True)
+        ]
+        heads = np.empty(len(block), _HEAD)
+        heads["length"] = np.diff(block.bounds) - np.uint64(OVERHEAD)
+        heads["crc32c"] = _fields(frames, block.bounds[1:] - np.uint64(4), np.dtype("<u4"))
+        heads["crc32"] = [crc for _, crc in packed]
+        payloads = [
+            head + fragment if fragment else frames[begin + HEADER : end - 4]
+            for head, (fragment, _), (begin, end) in zip(_pieces(heads), packed, edges, strict=True)
+        ]
+        bounds = integers(len(payloads) + 1)
+        bounds[1:] = np.cumsum([len(payload) + OVERHEAD for payload in payloads], dtype=np.uint64)
+        made = bytearray(int(bounds[-1]))
+        _kernel.append_many(made, 0, payloads, 0, integers(4))
+        return memoryview(made), bounds
+
+
+def _fields(
+    buffer: memoryview, places: Integers, kind: np.dtype[Any]
+) -> np.ndarray[tuple[int], np.dtype[Any]]:
+    """What stands at these places."""
+    octets = places.astype(np.intp)[:, None] + np.arange(kind.itemsize)
+    found: np.ndarray[tuple[int], np.dtype[Any]] = np.frombuffer(buffer, np.uint8)[octets].view(kind)[:, 0]
+    return found
+
+
+def _pieces(heads: np.ndarray[tuple[int], np.dtype[Any]]) -> Iterator[bytes]:
+    """The bytes of each."""
+    whole = heads.tobytes()
+    return (whole[at : at + _HEAD.itemsize] for at in range(0, len(whole), _HEAD.itemsize))
 
 
 def _digests(block: Block, seed: int) -> Digests:
@@ -131,17 +160,15 @@ def _digests(block: Block, seed: int) -> Digests:
 
 def unpacked(parcels: memoryview, bounds: Integers) -> tuple[Encoded, Proof, Integers]:
     """What parcels hold, as it goes into a file; its proof, and the edges of the frames when inflated."""
-    edges = bounds.tolist()
-    fragments, heads = [], []
-    for begin, end in pairwise(edges):
-        heads.append(_HEAD.unpack_from(parcels, begin + HEADER))
-        fragments.append(parcels[begin + HEADER + _HEAD.size : end - 4])
-    lengths = np.array([head[0] for head in heads], np.uint64)
-    totals, frames = np.zeros(4, np.uint64), integers(len(heads) + 1)
-    _kernel.fingerprint_of(lengths, np.array([head[1] for head in heads], np.uint64), totals)
+    heads = _fields(parcels, bounds[:-1] + np.uint64(HEADER), _HEAD)
+    lengths = heads["length"].astype(np.uint64)
+    totals, frames = integers(4), integers(len(heads) + 1)
+    _kernel.fingerprint_of(lengths, heads["crc32c"].astype(np.uint64), totals)
     frames[1:] = np.cumsum(lengths + np.uint64(OVERHEAD))
     crc = 0
-    for length, _, check in heads:
+    for length, check in zip(lengths.tolist(), heads["crc32"].tolist(), strict=True):
         crc = deflate.crc32_combine(crc, check, length + OVERHEAD)
+    behind = HEADER + _HEAD.itemsize
+    fragments = [parcels[begin + behind : end - 4] for begin, end in pairwise(bounds.tolist())]
     data = b"".join(fragments)
     return Encoded(data, crc, int(frames[-1]), list(map(len, fragments))), Proof.of(totals), frames

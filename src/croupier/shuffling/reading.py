@@ -14,7 +14,7 @@ from croupier.frames import OVERHEAD, Block, Damage, OnCorrupt
 from croupier.output import Proof
 from croupier.runtime import Runtime
 from croupier.shuffling.inputs import Input
-from croupier.shuffling.load import Load, Preparing, part, plain_load
+from croupier.shuffling.load import Load, Preparing, copied, part, plain_load
 from croupier.shuffling.run import PER_RECORD, Run
 from croupier.streams import open_file
 
@@ -112,7 +112,7 @@ class Reading:
         self._next_file = 0
         self._begun: list[_Reader] = []
         self._left: list[Load] = []  # prepared, and in no run yet
-        self._reading = 0
+        self._reading = self._waiting = 0  # threads
         self._change = threading.Condition()
         self.came = Proof()
         self.counts: Counter[str] = Counter()
@@ -192,18 +192,23 @@ class Reading:
                 return self._give_back(reader)
 
     def _prepare(self, run: Run, reader: _Reader, preparing: Preparing) -> None:
-        """A block; while this thread works on it, another one may read on."""
+        """A block. While threads wait for a file to read, they read on while this one works on a copy."""
+        given = False
         try:
             block = reader.next()
-            if block is None:
-                return self._end(reader)
-            block = preparing.copied(block)
+            if block is not None and self._waiting:
+                block, given = copied(block), True
+                self._give_back(reader)
+            if block is not None:
+                self._add(run, preparing.load(reader.number, block), keep=True)
         except BaseException:
-            self._end(reader)  # or others would wait for it
+            if not given:
+                self._end(reader)  # or others would wait for it
             raise
-        self._give_back(reader)
-        self._add(run, preparing.load(reader.number, block), keep=True)
-        return None
+        if block is None:
+            self._end(reader)
+        elif not given:
+            self._give_back(reader)
 
     def _add(self, run: Run, load: Load, *, keep: bool) -> Load | None:
         """What there is room for; the rest is kept for the next run, or given back."""
@@ -219,7 +224,7 @@ class Reading:
                 covered.add(load.record, load.record + count, int(load.edges[count]))
                 self._note_whole(load.file, covered)
             if rest is not None and keep:
-                self._left.append(rest)
+                self._left.append(rest.kept())
         if rest is not None and run.records == 0:
             self._refuse_giant(rest)
         return rest
@@ -247,7 +252,9 @@ class Reading:
                     break
                 if self._preparing is None or not self._reading:
                     return None
+                self._waiting += 1
                 self._change.wait()
+                self._waiting -= 1
         source = self._inputs[number]
         return _Reader(number, self._blocks(source, covered), covered)
 
