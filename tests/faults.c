@@ -140,6 +140,11 @@ SIMPLE(ssize_t, -1, read, "read", of_fd(fd), (int fd, void *data, size_t size), 
 SIMPLE(ssize_t, -1, pread, "read", of_fd(fd), (int fd, void *data, size_t size, off_t where), (fd, data, size, where))
 SIMPLE(ssize_t, -1, pread64, "read", of_fd(fd), (int fd, void *data, size_t size, off64_t where),
        (fd, data, size, where))
+SIMPLE(ssize_t, -1, readv, "read", of_fd(fd), (int fd, const struct iovec *parts, int count), (fd, parts, count))
+SIMPLE(ssize_t, -1, preadv2, "read", of_fd(fd),
+       (int fd, const struct iovec *parts, int count, off_t where, int flags), (fd, parts, count, where, flags))
+SIMPLE(ssize_t, -1, preadv64v2, "read", of_fd(fd),
+       (int fd, const struct iovec *parts, int count, off64_t where, int flags), (fd, parts, count, where, flags))
 SIMPLE(ssize_t, -1, write, "write", of_fd(fd), (int fd, const void *data, size_t size),
        (fd, data, share(hit, size)))
 SIMPLE(ssize_t, -1, pwrite, "write", of_fd(fd), (int fd, const void *data, size_t size, off_t where),

@@ -89,7 +89,8 @@ def test_few_calls_to_the_first_record_and_none_after(tmp_path):
 def test_rooms_import_downwards_only():
     """Each room may use those on lower floors (ARCHITECTURE.md)."""
     floors = [
-        {"errors", "_kernel", "direct"},
+        {"errors", "_kernel", "rooms"},
+        {"direct"},
         {"storage", "runtime", "batch"},
         {"frames", "naming"},
         {"codec", "example", "work"},

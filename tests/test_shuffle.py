@@ -285,12 +285,12 @@ def test_ranges_stay_within_memory():
     rng = random.Random(12)
     lines = [line(rng.getrandbits(64), rng.randrange(1, 1000), rng.randrange(1, 5)) for _ in range(3000)]
     spills = [type("S", (), {"lines": lines[number::7]}) for number in range(7)]
-    ends = list(merging.Merge(spills, 20_000, None)._ranges(0))
+    ends = list(merging.Merge(spills, 0, None)._ranges(0, 20_000))
     assert ends == sorted(ends)
     assert ends[-1] == 2**64 - 1
     for low, high in itertools.pairwise([-1, *ends]):
-        cost = sum(2 * one.size + merging.PER_RECORD * one.records for one in lines if low < one.last <= high)
-        assert cost <= 20_000 + 2 * 1000 + 5 * merging.PER_RECORD
+        cost = sum(one.size + merging.PER_RECORD * one.records for one in lines if low < one.last <= high)
+        assert cost <= 20_000 + 1000 + 5 * merging.PER_RECORD
 
 
 @pytest.mark.unsanitized

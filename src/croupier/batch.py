@@ -9,43 +9,14 @@ from typing import SupportsIndex
 import numpy as np
 
 from croupier import _kernel
+from croupier.rooms import Octets, Rooms
 
-Octets = np.ndarray[tuple[int], np.dtype[np.uint8]]
-
-LEAST, MOST, KEPT = 1 << 20, 1 << 29, 2
-"""Rooms of this size are kept, so many of them: malloc keeps smaller ones, and nobody should keep larger."""
-
-
-class _Room:
-    """Memory that comes back when the last array or view of it is gone."""
-
-    def __init__(self, block: Octets) -> None:
-        self._block = block
-        self.__array_interface__ = block.__array_interface__
-
-    def __del__(self) -> None:
-        if len(_free) < KEPT:  # two threads at once may keep one more: no harm
-            _free.append(self._block)
-
-
-_free: list[Octets] = []
+_rooms = Rooms(2, 1 << 20, 1 << 29)  # malloc keeps smaller ones, and nobody should keep larger
 
 
 def make_room(size: int) -> Octets:
-    """Memory for a batch, not set to anything; of one that nobody holds any more, where there is one.
-
-    The system hands out fresh memory page by page: on a virtual machine, batches of 400 MB of records were
-    read at 0.8 GB/s into fresh memory and at 9 into used.
-    """
-    if not LEAST <= size <= MOST:
-        return np.empty(size, np.uint8)
-    while True:
-        try:
-            block = _free.pop()
-        except IndexError:
-            block = np.empty(size, np.uint8)
-        if len(block) >= size:  # else it is too small for what is read now: let go of it
-            return np.asarray(_Room(block))[:size]
+    """Memory for a batch, not set to anything."""
+    return _rooms.take(size)
 
 
 class Batch(Sequence[memoryview]):

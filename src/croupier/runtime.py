@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import threading
@@ -140,6 +141,21 @@ class Runtime:
         task = Task(function, arguments)
         self._tasks.put(task)
         return task
+
+    def beside(self) -> Runtime:
+        """Threads of its own, and one for who waits for the others, for what goes on at the same time."""
+        return Runtime(workers=self.workers + 1, memory=self.memory, cancel=self._cancel)
+
+    def ahead(self, items: Iterator[Item]) -> Iterator[Item]:
+        """The next item is made on a thread while this one is used."""
+
+        def following() -> list[Item]:
+            return list(itertools.islice(items, 1))
+
+        task = self.submit(following)
+        while found := task.result():
+            task = self.submit(following)
+            yield found.pop()
 
     def _work(self) -> None:
         # Threads enter themselves, and hand on the word to stop: Ctrl-C inside Thread.start would leave one

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from croupier.direct import Direct
+from croupier.direct import Ahead, Direct
 from croupier.errors import CroupierError, InputNotFoundError, StorageError, UsageError
 
 SIDE_FOLDER = ".croupier"
@@ -24,6 +24,10 @@ STDIN = "-"
 
 PathLike = str | os.PathLike[str]
 ReadableBuffer = bytes | bytearray | memoryview
+
+
+PAST_CACHE_FROM = 16 << 20
+"""Bytes of a file that a thread, and buffers to read ahead into, are worth."""
 
 
 class Source(Protocol):
@@ -36,8 +40,8 @@ class Source(Protocol):
 class FileSource:
     """A file, a pipe or standard input, read from front to back."""
 
-    def __init__(self, path: str, start: int = 0) -> None:
-        """`start` is where in a regular file to begin."""
+    def __init__(self, path: str, start: int = 0, *, past_cache: bool = False) -> None:
+        """`start` is where in a regular file to begin. With `past_cache`, large ones are read past it."""
         self.path = path
         with reporting("open", path):
             self._fd = 0 if path == STDIN else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -53,6 +57,8 @@ class FileSource:
             self._left = max(self.size - start, 0)
             os.lseek(self._fd, start, os.SEEK_SET)
         self._peeked = memoryview(b"")
+        self._ahead: Ahead | None = None
+        self._past_cache = past_cache and (self._left or 0) >= PAST_CACHE_FROM
         if self.size is not None and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
@@ -78,12 +84,16 @@ class FileSource:
         if self._left is not None:
             view = view[: self._left]
         with reporting("read", self.path):
-            count = os.readv(self._fd, [view])
+            if self._past_cache and self._ahead is None and self.size is not None and self._left is not None:
+                self._ahead = Ahead(self._fd, self.size - self._left)
+            count = self._ahead.readinto(view) if self._ahead else os.readv(self._fd, [view])
         if self._left is not None:
             self._left -= count
         return count
 
     def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
         if self._fd > 0:
             close(self._fd)
         self._fd = -1

@@ -41,9 +41,10 @@ def open_file(
     *,
     start: int = 0,
     record: int = 0,
+    past_cache: bool = False,
 ) -> Iterator[OpenFile]:
     """Open one file, whatever it is by its content; a plain one also at byte `start`, where `record` is."""
-    with storage.FileSource(path, start) as file:
+    with storage.FileSource(path, start, past_cache=past_cache) as file:
         head = file.peek(HEAD)
         compression = Compression.NONE if start else detect(head)
         inflater = None if compression is Compression.NONE else Inflater(file, path, compression)

@@ -12,8 +12,10 @@ import numpy as np
 from croupier import _kernel, storage
 from croupier.errors import CancelledError, IntegrityError, StorageError
 from croupier.frames import Damage
-from croupier.output import Output, Proof, Shard
-from croupier.runtime import Runtime
+from croupier.output import DIRECT_FROM, Output, Proof, Shard
+from croupier.rooms import Rooms
+from croupier.runtime import Runtime, Task
+from croupier.shuffling import probe
 from croupier.shuffling.equal import without_equals
 from croupier.shuffling.gathering import Gathering
 from croupier.shuffling.journal import NO_KEY, Finished, Journal, digest
@@ -29,6 +31,8 @@ from croupier.table.packed import Integers, integers
 from croupier.work import WorkFolder, is_left
 
 _MOST_BLOCK, _LEAST_BLOCK = 4 << 20, 1 << 16
+_KEPT = 64
+"""Rooms for blocks of spills that are kept to be used again."""
 _SPLICE = 1 << 20
 """Bytes of parcels that one task takes."""
 
@@ -98,6 +102,7 @@ class _Job:
         self._stack = stack
         self._duplicates = 0
         self._spills: list[Spill] = []
+        self._rooms = Rooms(_KEPT, most=2 * _MOST_BLOCK)
         self._spilled_runs = self._spilled_bytes = 0
 
     def do(
@@ -131,46 +136,78 @@ class _Job:
             preparing = Preparing(level, plan.seed if plan.dedup else None)
         reading = Reading(
             plan.inputs, self._runtime, plan.on_corrupt, plan.max_record_bytes, on_damage,
-            preparing=preparing, tally=tally,
+            preparing=preparing, tally=tally, past_cache=self._past_cache,
         )  # fmt: skip
-        sources, memory = self._read(reading)
-        if isinstance(sources, Sorted):
-            whole = _whole(sources)
-            records, dropped = len(whole.order), whole.dropped
-            parts = iter([whole._replace(order=whole.order[self._rank(len(earlier), records) :])])
-        else:
-            merge = Merge(sources, memory, self._runtime, plan.max_records)
-            records, dropped = merge.count()
-            parts = merge.ordered(earlier[-1].key if earlier else 0, self._rank(len(earlier), records))
-        self._duplicates = dropped.records
-        self._runtime.phase("write", reading.stream_bytes)
-        self._emit(parts, len(earlier), records, reading.stream_bytes)
+        with self._runtime.beside() as beside:
+            sources, memory = self._read(reading, beside)
+            if isinstance(sources, Sorted):
+                whole = _whole(sources)
+                records, dropped = len(whole.order), whole.dropped
+                parts = iter([whole._replace(order=whole.order[self._rank(len(earlier), records) :])])
+            else:
+                merge = Merge(sources, memory, beside, plan.max_records)
+                records, dropped = merge.count()
+                parts = merge.ordered(earlier[-1].key if earlier else 0, self._rank(len(earlier), records))
+            self._duplicates = dropped.records
+            self._runtime.phase("write", reading.stream_bytes)
+            self._emit(parts, len(earlier), records, reading.stream_bytes)
         return reading.came.minus(dropped), reading.counts
 
-    def _read(self, reading: Reading) -> tuple[Sorted | list[Source], int]:
-        """All records, as one run in memory, or as several and the memory to merge them with."""
+    @property
+    def _past_cache(self) -> bool:
+        """Whether inputs had better be read past the page cache: they are large, and not in it."""
+        files = [(one.path, one.size) for one in self._plan.inputs]
+        return self._plan.input_bytes >= DIRECT_FROM and probe.cached(files) < 0.5
+
+    def _read(self, reading: Reading, beside: Runtime) -> tuple[Sorted | list[Source], int]:
+        """All records, as one run in memory, or as several and the memory to merge them with.
+
+        Where several are expected, one is spilled while the next is filled: devices read and write at once.
+        """
         plan = self._plan
         self._runtime.phase("read", plan.input_bytes)
         self._spills = [self._reopen(number) for number in range(self._go_on(reading))]
+        several = bool(self._spills or plan.temporary_bytes)
         budget = plan.run_bytes
-        room = min(budget, 2 * plan.held_bytes + (64 << 20))
-        run = Run(np.empty(room, np.uint8), budget, plan.max_records, extra=DIGEST * plan.dedup)
-        runs = plan.held_bytes * 5 // (4 * budget) + 2  # a block of each is in memory at once
+        share = budget // 2 if several else budget
+        free = [self._new_run(share) for _ in range(budget // share)]
+        runs = plan.held_bytes * 5 // (4 * share) + 2  # a block of each is in memory at once
         block = min(max(budget // (8 * runs), _LEAST_BLOCK), _MOST_BLOCK)
+        spilling: Task[Run] | None = None
         while True:
+            run = free.pop()
             reading.fill(run)
+            if spilling is not None:
+                free.append(spilling.result())
+                spilling = None
+            if not run.records and not reading.done:
+                if share == budget:
+                    raise reading.too_large()
+                share = budget  # a record that half of it has no room for
+                free.clear()
+                del run
+                free.append(self._new_run(share))
+                continue
             if reading.done and not self._spills and plan.strategy != "spill":
                 return run.sort(plan.seed), budget
-            resident = reading.done and 2 * run.held <= budget and plan.strategy != "spill"
-            if run.records and resident:
+            if reading.done and 2 * run.held <= budget and run.records and plan.strategy != "spill":
                 step = max(run.records * block // max(run.bytes, 1), 1)
                 rest = budget - run.held - 2 * block * len(self._spills)
                 return [*self._spills, Resident(run.sort(plan.seed), step)], rest
             if run.records:
-                self._spills.append(self._spill(run, block, reading))
-                run.clear()
+                spilling = beside.submit(self._spill, run, block, reading.state(), beside)
+            if spilling is not None and not (free and not reading.done):
+                free.append(spilling.result())
+                spilling = None
             if reading.done:
                 return list(self._spills), budget - 2 * block * len(self._spills)
+
+    def _new_run(self, memory: int) -> Run:
+        room = min(memory, 2 * self._plan.held_bytes + (64 << 20))
+        most, extra = self._plan.max_records, DIGEST * self._plan.dedup
+        if most is not None and memory < self._plan.run_bytes:  # one of two
+            most = max(most // 2, 1)
+        return Run(np.empty(room, np.uint8), memory, most, extra=extra)
 
     def _go_on(self, reading: Reading) -> int:
         """With what an earlier process read; gives how many runs that is."""
@@ -180,20 +217,24 @@ class _Job:
         return self._journal.runs
 
     def _reopen(self, number: int) -> Spill:
-        spill = Spill(self._journal.spill_path(number), self._plan.seed, 0, digests=self._plan.dedup)
+        path = self._journal.spill_path(number)
+        spill = Spill(path, self._plan.seed, 0, self._rooms, digests=self._plan.dedup)
         self._stack.callback(spill.close)
         spill.open()
         return spill
 
-    def _spill(self, run: Run, block: int, reading: Reading) -> Spill:
+    def _spill(self, run: Run, block: int, state: dict[str, Any], beside: Runtime) -> Run:
+        """On a thread; gives the run, empty. `state`: of the reading, when it was full."""
         path = self._journal.spill_path(self._journal.runs)
-        spill = Spill(path, self._plan.seed, block, digests=self._plan.dedup)
+        spill = Spill(path, self._plan.seed, block, self._rooms, digests=self._plan.dedup)
         self._stack.callback(spill.close)
-        spill.write(run.sort(self._plan.seed), self._runtime)
-        self._journal.note_run(reading.state())
+        spill.write(run.sort(self._plan.seed), beside)
+        self._journal.note_run(state)
+        self._spills.append(spill)
         self._spilled_runs += 1
         self._spilled_bytes += spill.stored
-        return spill
+        run.clear()
+        return run
 
     # By number
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from croupier import _kernel
 from croupier.output import Proof
+from croupier.rooms import Rooms
 from croupier.runtime import Runtime
 from croupier.shuffling.equal import without_equals
 from croupier.shuffling.run import Order, Sorted, settle
@@ -136,31 +137,37 @@ class Merge:
         return count, dropped
 
     def ordered(self, key: int = 0, rank: int = 0) -> Iterator[Ordered]:
-        """All in the order of key, file and record, each part valid until the next one is asked for.
+        """All in the order of key, file and record; while one part is used, the next is read.
 
         From `rank` on, where it is known that the record there has that key.
         """
+        largest = max((line.size for one in self._sources for line in one.lines), default=0)
+        if 3 * largest > self._memory:
+            return self._parts(key, rank, self._memory // 2)
+        return self._runtime.ahead(self._parts(key, rank, self._memory // 3))
+
+    def _parts(self, key: int, rank: int, memory: int) -> Iterator[Ordered]:
+        """Two are in memory, or one: one of them in its blocks and put together."""
         cursors = [_Cursor(source) for source in self._sources]
         behind = rank - sum(cursor.skip(key) for cursor in cursors)
-        room = np.empty(0, np.uint8)
-        for last in self._ranges(key):
+        rooms = Rooms(2)
+        for last in self._ranges(key, memory):
             wanted = [one for cursor in cursors for one in cursor.wanted(last)]
             for cursor, block in self._runtime.map(_read, wanted):
                 cursor.accept(block)
             parts = [part for cursor in cursors for part in cursor.take(last)]
             size = sum(len(part.frames) for part in parts)
-            if size > len(room):
-                room = np.empty(size + size // 8, np.uint8)
             if parts:
-                part = _put_together(parts, room)
+                part = _put_together(parts, rooms.take(size + size // 8))
                 del parts
                 yield part._replace(order=part.order[behind:])
                 behind = max(behind - len(part.order), 0)
+                del part
 
-    def _ranges(self, key: int) -> Iterator[int]:
-        """The last key of each range. Its frames are in memory twice: in their blocks, and put together."""
+    def _ranges(self, key: int, memory: int) -> Iterator[int]:
+        """The last key of each range of so many bytes."""
         lines = sorted(
-            (line.last, 2 * line.size + PER_RECORD * line.records, line.records)
+            (line.last, line.size + PER_RECORD * line.records, line.records)
             for one in self._sources
             for line in one.lines
             if line.last >= key
@@ -168,7 +175,7 @@ class Merge:
         taken = records = 0
         for last, cost, count in lines:
             taken, records = taken + cost, records + count
-            if taken > self._memory or (self._most is not None and records > self._most):
+            if taken > memory or (self._most is not None and records > self._most // 2):
                 yield last
                 taken = records = 0
         if taken:

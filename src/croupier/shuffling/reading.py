@@ -104,9 +104,11 @@ class Reading:
         *,
         preparing: Preparing | None = None,
         tally: Tally | None = None,
+        past_cache: bool = False,
     ) -> None:
         self._inputs, self._runtime, self._preparing, self._tally = inputs, runtime, preparing, tally
         self._policy, self._limit, self._on_damage = on_corrupt, limit, on_damage
+        self._past_cache = past_cache
         self._whole = bytearray(len(inputs))  # 1 where all of a file is in runs
         self._covered: dict[int, Covered] = {}  # of files that are begun
         self._next_file = 0
@@ -225,14 +227,14 @@ class Reading:
                 self._note_whole(load.file, covered)
             if rest is not None and keep:
                 self._left.append(rest.kept())
-        if rest is not None and run.records == 0:
-            self._refuse_giant(rest)
         return rest
 
-    def _refuse_giant(self, load: Load) -> None:
-        """A record that not even an empty run has room for."""
+    def too_large(self) -> UsageError:
+        """What to raise when not even an empty run has room for a record."""
+        waiting = [*self._left, *(one.rest for one in self._begun if one.rest is not None)]
+        load = max(waiting, key=lambda one: int(one.bounds[1] - one.bounds[0]))
         size = int(load.bounds[1] - load.bounds[0])
-        raise UsageError(
+        return UsageError(
             f"{self._inputs[load.file].path}: record {load.record} has {size:,} bytes: too many for this "
             f"memory; give at least {3 * (size + PER_RECORD) // 1000 // 1000 + 100} MB"
         )
@@ -285,8 +287,9 @@ class Reading:
         if source.is_plain:
             record, start = covered.front
         with open_file(
-            source.path, self._policy, self._limit, self._on_damage, start=start, record=record
-        ) as opened:
+            source.path, self._policy, self._limit, self._on_damage, start=start, record=record,
+            past_cache=self._past_cache and source.is_plain,
+        ) as opened:  # fmt: skip
             told = start
             self._runtime.advance(start)
             for block in opened.frames:

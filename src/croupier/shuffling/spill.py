@@ -2,7 +2,7 @@
 
 block:  files (4 bytes a record) | records (8) | digests (16, where equal records are sought) | frames;
         compressed together where that pays
-file:   blocks | a line for each | count (8) | crc32c of the lines (4) | "SPIL"
+file:   blocks, each at a multiple of 4096 | a line for each | count (8) | their crc32c (4) | "SPIL"
 
 What is kept in memory is a line a block.
 """
@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from isal import isal_zlib
 
-from croupier import _kernel, storage
-from croupier.direct import Direct
+from croupier import _kernel, direct, storage
 from croupier.errors import IntegrityError
+from croupier.rooms import ALIGNED, Rooms
 from croupier.runtime import Runtime
 from croupier.shuffling.run import DIGEST, Order, Sorted
 from croupier.table.packed import Integers, Octets, integers
@@ -30,6 +30,7 @@ _PARCEL = 1 << 31
 _PAYS = 0.8
 """Compressed size to size below which compressing pays: isal packs and unpacks some 2 GB/s a core."""
 _TRY_AGAIN = 32
+_ZEROS = memoryview(bytes(ALIGNED))
 _END = struct.Struct("<QI4s")
 _MAGIC = b"SPIL"
 
@@ -72,13 +73,14 @@ class Records(NamedTuple):
 class Spill:
     """Written once and read in the order of the keys."""
 
-    def __init__(self, path: str, seed: int, block: int, *, digests: bool = False) -> None:
+    def __init__(self, path: str, seed: int, block: int, rooms: Rooms, *, digests: bool = False) -> None:
         """`block`: bytes of frames that are compressed, and later read, together (or one longer frame)."""
         self.path, self._seed, self._block = path, seed, block
         self._ids = _IDS + DIGEST * digests
         self.digests = digests
         self._fd = -1
         self.lines: list[Line] = []
+        self._rooms = rooms
         self._in_vain = 0  # blocks since compressing one last paid; threads may miscount it
         self._forgotten = 0  # blocks
         self.stored = 0
@@ -98,7 +100,7 @@ class Spill:
         if self._forgotten > begin:
             at = self.lines[begin].offset
             last = self.lines[self._forgotten - 1]
-            _kernel.punch(self._fd, at, last.offset + last.stored - at)
+            _kernel.punch(self._fd, at, last.offset + last.stored - at)  # whole pages
 
     # Writing
 
@@ -107,18 +109,20 @@ class Spill:
         with storage.reporting("write", self.path):
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(self.path, flags, 0o600)
-            direct = Direct(self._fd)
+            out = direct.Direct(self._fd)
             try:
                 for stored, line in runtime.map(lambda frames: self._encode(run, frames), self._spans(run)):
                     runtime.check()
-                    direct.write(stored)
+                    padding = -len(stored) % ALIGNED
+                    out.write(stored)
+                    out.write(_ZEROS[:padding])
                     self.lines.append(line._replace(offset=self.stored))
-                    self.stored += line.stored
+                    self.stored += line.stored + padding
                 lines = np.array(self.lines, np.uint64).tobytes()
-                direct.write(memoryview(lines + _END.pack(len(self.lines), _kernel.crc32c(lines), _MAGIC)))
-                direct.finish()
+                out.write(memoryview(lines + _END.pack(len(self.lines), _kernel.crc32c(lines), _MAGIC)))
+                out.finish()
             finally:
-                direct.stop()
+                out.stop()
             os.fsync(self._fd)
 
     def _spans(self, run: Sorted) -> Iterator[Order]:
@@ -142,7 +146,7 @@ class Spill:
             columns += [run.keys[frames].tobytes(), run.digests[frames].tobytes()]
         places, count = frames.view(np.uint64), len(frames)
         size = int((run.bounds[places + np.uint64(1)] - run.bounds[places]).sum())
-        content = np.empty(self._ids * count + size, np.uint8)
+        content = self._rooms.take(self._ids * count + size)
         content[: self._ids * count] = np.frombuffer(b"".join(columns), np.uint8)
         _kernel.gather(run.buffer, run.bounds, places, content[self._ids * count :], integers(count + 1), 1)
         stored = self._pack(content.data)
@@ -171,7 +175,7 @@ class Spill:
         count, crc, magic = _END.unpack(end) if len(end) == _END.size else (0, 0, b"")
         width = 8 * len(Line._fields)
         at = size - _END.size - width * count
-        lines = self._load(width * count, at) if magic == _MAGIC and at >= 0 else b""
+        lines = self._load(width * count, at) if magic == _MAGIC and at >= 0 else _ZEROS[:0]
         if len(lines) != width * count or magic != _MAGIC or _kernel.crc32c(lines) != crc:
             raise self._spoilt()
         self.lines = [Line(*row) for row in np.frombuffer(lines, np.uint64).reshape(-1, width // 8).tolist()]
@@ -186,27 +190,26 @@ class Spill:
         numbers = np.frombuffer(content, np.uint32, count)
         files = (numbers & np.uint32(_PARCEL - 1)).astype(np.uint64)
         parcels = (numbers >> np.uint32(31)).astype(np.uint8)
-        records = np.frombuffer(content[4 * count : _IDS * count], np.uint64)
+        records = np.frombuffer(content[4 * count : _IDS * count], np.uint64).copy()  # aligned
         frames = np.frombuffer(content, np.uint8, -1, ids * count)
         bounds, keys, digests = integers(count + 1), integers(count), integers(0)
         found, _ = _kernel.scan(frames, 0, bounds, False, 1 << 63)
         if found != count or int(bounds[count]) != line.size:
             raise self._spoilt()
         if self.digests:
-            keys, digests = np.frombuffer(content[_IDS * count : ids * count], np.uint64).reshape(2, -1)
+            keys, digests = (
+                np.frombuffer(content[_IDS * count : ids * count], np.uint64).reshape(2, -1).copy()
+            )
         else:
             _kernel.record_keys(self._seed, files, records, np.ones(count, np.uint64), keys)
         return Records(frames, bounds, keys, files, records, parcels, digests)
 
-    def _load(self, size: int, offset: int) -> bytes:
+    def _load(self, size: int, offset: int) -> memoryview:
         """Fewer bytes where the file ends."""
-        pieces: list[bytes] = []
-        have = 0
+        room = self._rooms.take(size + -size % ALIGNED).data
         with storage.reporting("read", self.path):
-            while have < size and (not pieces or pieces[-1]):
-                pieces.append(os.pread(self._fd, size - have, offset + have))
-                have += len(pieces[-1])
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            have = direct.read(self._fd, room, offset)
+        return room[: min(have, size)]
 
     def _spoilt(self) -> IntegrityError:
         return IntegrityError(f"{self.path}: this temporary file does not hold what was written to it")
