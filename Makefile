@@ -42,9 +42,9 @@ lint: $(VENV)/.lint $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The suite once more, the kernel under AddressSanitizer and UndefinedBehaviorSanitizer. TensorFlow and Beam
-# bring native code of their own that is not ours to check, so the tests that import them are left out. Then
-# Examples against protobuf.
+# The suite once more, the kernel under AddressSanitizer and UndefinedBehaviorSanitizer. TensorFlow, Beam, PyTorch
+# and JAX bring native code of their own that is not ours to check, so the tests that import them are left out.
+# Then Examples against protobuf.
 # -S keeps the editable install's import hook away, which would win over PYTHONPATH.
 SANITIZED := build/sanitized
 LIBRARY = $$(g++ -print-file-name=lib$(1).so)

@@ -8,7 +8,7 @@ seconds=${FUZZ_SECONDS:-20}
 seed=${FUZZ_SEED:-$(date +%s)}
 flags=(-std=c++20 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -Ikernel -Ifuzz -pthread)
 mkdir -p build/fuzz
-for target in scan resync packed values example; do
+for target in scan resync packed values varints example; do
   sources=("fuzz/$target.cc" kernel/crc32c.cc kernel/frames.cc kernel/packed.cc kernel/values.cc
     kernel/example*.cc kernel/varints.cc)
   program=build/fuzz/$target

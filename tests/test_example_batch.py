@@ -114,6 +114,20 @@ def test_long_lists_of_numbers_of_every_length():
                 decode_batch([payloads[0], payload])
 
 
+@pytest.mark.parametrize("size", range(1, 12))
+def test_numbers_of_each_length_on_every_byte_of_a_vector(size):
+    """Two of them, with the payload's end close behind, and nothing behind that or another record."""
+    number = bytes(128 | 37 * (at + 1) & 127 for at in range(size - 1)) + b"\x55"
+    for before in range(65):
+        for after in (0, 1, 70):
+            packed = bytes(range(before)) + number * 2 + bytes(after)
+            small = field(1, field(1, field(1, b"ids") + field(2, field(3, field(1, packed)))))
+            padded = field(3, field(1, bytes(256) + packed))
+            large = field(1, field(1, field(1, b"ids") + field(2, padded)))
+            for payloads in ([small], [large], [large, small]):
+                check.check_batch(payloads, ["ids"])
+
+
 RECORDS = [
     {"one": 1, "two": [0.5, 1.5], "text": "a", "list": [1, 2], "rare": 7},
     {"one": 2, "two": [2.5, 3.5], "text": "bc", "list": np.zeros(0, np.int64)},

@@ -51,7 +51,7 @@ def test_help_is_quick_and_has_examples():
 def test_import_brings_no_heavy_package():
     code = (
         "import croupier, sys; croupier.read; croupier.writer; croupier.verify;"
-        "heavy = {'tensorflow', 'apache_beam', 'torch', 'pyarrow', 'google.protobuf'};"
+        "heavy = {'tensorflow', 'apache_beam', 'torch', 'jax', 'pyarrow', 'google.protobuf'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
