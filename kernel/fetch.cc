@@ -261,7 +261,9 @@ std::vector<Run> runs_of(const Batch& batch, const std::vector<Place>& order) {
   return runs;
 }
 
-// Whether a few of the records are in the page cache. Where the system cannot say, they are not.
+// Whether a few of the records are in the page cache: the middles of their payloads, as who walked from header to
+// header has brought the edges there. (A mapping that is not reads page after page: 100 KB at 0.1 GB/s.) Where the
+// system cannot say, they are not.
 bool is_warm(const Batch& batch) {
 #ifdef RWF_NOWAIT
   constexpr std::size_t kSamples = 8;
@@ -269,7 +271,8 @@ bool is_warm(const Batch& batch) {
   for (std::size_t k = step / 2; k < batch.count(); k += step) {
     Byte byte;
     struct iovec one = {&byte, 1};
-    if (preadv2(batch.of(k).fd(), &one, 1, static_cast<off_t>(batch.offsets[k] + kHeader), RWF_NOWAIT) != 1)
+    const std::uint64_t middle = batch.offsets[k] + kHeader + batch.lengths[k] / 2;
+    if (preadv2(batch.of(k).fd(), &one, 1, static_cast<off_t>(middle), RWF_NOWAIT) != 1)
       return false;
   }
   return true;

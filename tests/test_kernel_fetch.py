@@ -200,9 +200,10 @@ def test_fetch(datas, cold, threads, order):
     assert found == [datas[f].payloads[i] for f, i in everything]
 
 
-def cold_bytes(data, *, past):
+def cold_bytes(data, *, past, chilled=False):
     """What the page cache got, as the kernel says it, of all records."""
-    chill(data.path)
+    if not chilled:
+        chill(data.path)
     size, at = list(map(len, data.payloads)), data.edges[:-1]
     places, out = list(accumulate(size, initial=0)), bytearray(sum(size))
     columns = u64([0] * len(size)), u64(at), u64(size), u64(places[:-1])
@@ -210,6 +211,19 @@ def cold_bytes(data, *, past):
     assert why == kernel.FETCHED
     assert bytes(out) == b"".join(data.payloads)
     return cold
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere all is read through the page cache")
+def test_edges_in_the_page_cache_do_not_make_a_record_warm(datas):
+    """Who walked from header to header has brought them there."""
+    data = datas[LUMPS]
+    chill(data.path)
+    with data.path.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        for at in data.edges[:-1]:
+            os.pread(file.fileno(), 12, at)
+    assert 0 < cached(data.path) < 0.5
+    assert cold_bytes(data, past=False, chilled=True) == data.path.stat().st_size
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere all is read through the page cache")

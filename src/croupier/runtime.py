@@ -142,9 +142,9 @@ class Runtime:
         self._tasks.put(task)
         return task
 
-    def beside(self) -> Runtime:
-        """Threads of its own, and one for who waits for the others, for what goes on at the same time."""
-        return Runtime(workers=self.workers + 1, memory=self.memory, cancel=self._cancel)
+    def beside(self, waiting: int = 1) -> Runtime:
+        """Threads of its own for what goes on at the same time, and some more for those that wait."""
+        return Runtime(workers=self.workers + waiting, memory=self.memory, cancel=self._cancel)
 
     def ahead(self, items: Iterator[Item]) -> Iterator[Item]:
         """The next item is made on a thread while this one is used."""

@@ -170,7 +170,11 @@ class Files:
     def _note_cold(self, count: int) -> None:
         """More was fetched than there is memory for, so what is fetched is gone before it is wanted again."""
         self._cold += count
-        self._past_cache = self._cold > available_memory()
+        self._past_cache = self._past_cache or self._cold > available_memory()
+
+    def read_once(self) -> None:
+        """No record will be read twice: those that are in no cache need not come into one."""
+        self._past_cache = True
 
     def _raise(self, number: int, offset: int, fault: int, errno: int) -> None:
         """Say what is wrong with a record of a plain file."""

@@ -18,6 +18,7 @@ from croupier.errors import RecordTooLargeError, UsageError
 from croupier.frames import OVERHEAD, Block
 from croupier.output import Proof
 from croupier.runtime import Runtime
+from croupier.shuffling import probe
 from croupier.shuffling.merging import Ordered
 from croupier.shuffling.planning import Plan
 from croupier.shuffling.run import settle
@@ -39,8 +40,11 @@ class Gathering:
     ) -> None:
         self._plan, self._runtime, self._tally = plan, runtime, tally
         runtime.phase("index", plan.input_bytes)
+        once = probe.better_past_cache([(one.path, one.size) for one in plan.inputs])
         opener = Opener([one.path for one in plan.inputs], True, "auto", "fail", plan.max_record_bytes)
         self._files: Files = opener.files()
+        if once:
+            self._files.read_once()
         table = self._files.table
         self._firsts = table.firsts
         self.records = int(table.firsts[-1])

@@ -12,7 +12,7 @@ import numpy as np
 from croupier import _kernel, storage
 from croupier.errors import CancelledError, IntegrityError, StorageError
 from croupier.frames import Damage
-from croupier.output import DIRECT_FROM, Output, Proof, Shard
+from croupier.output import Output, Proof, Shard
 from croupier.rooms import Rooms
 from croupier.runtime import Runtime, Task
 from croupier.shuffling import probe
@@ -136,7 +136,8 @@ class _Job:
             preparing = Preparing(level, plan.seed if plan.dedup else None)
         reading = Reading(
             plan.inputs, self._runtime, plan.on_corrupt, plan.max_record_bytes, on_damage,
-            preparing=preparing, tally=tally, past_cache=self._past_cache,
+            preparing=preparing, tally=tally,
+            past_cache=probe.better_past_cache([(one.path, one.size) for one in plan.inputs]),
         )  # fmt: skip
         with self._runtime.beside() as beside:
             sources, memory = self._read(reading, beside)
@@ -152,12 +153,6 @@ class _Job:
             self._runtime.phase("write", reading.stream_bytes)
             self._emit(parts, len(earlier), records, reading.stream_bytes)
         return reading.came.minus(dropped), reading.counts
-
-    @property
-    def _past_cache(self) -> bool:
-        """Whether inputs had better be read past the page cache: they are large, and not in it."""
-        files = [(one.path, one.size) for one in self._plan.inputs]
-        return self._plan.input_bytes >= DIRECT_FROM and probe.cached(files) < 0.5
 
     def _read(self, reading: Reading, beside: Runtime) -> tuple[Sorted | list[Source], int]:
         """All records, as one run in memory, or as several and the memory to merge them with.

@@ -24,6 +24,7 @@ from pathlib import Path
 from croupier import storage
 from croupier.direct import Direct
 from croupier.errors import CroupierError
+from croupier.output import DIRECT_FROM
 
 CHUNK = 1 << 20
 RANDOM = 1 << 16
@@ -190,6 +191,11 @@ def cached(files: Iterable[tuple[str, int]]) -> float:
         return 0.0
     places = list(_spread(listed))
     return sum(_is_cached(path, offset) for path, offset in places) / len(places)
+
+
+def better_past_cache(files: Sequence[tuple[str, int]]) -> bool:
+    """Whether files (path, size) that are read once had better not go by way of the page cache."""
+    return sum(size for _, size in files) >= DIRECT_FROM and cached(files) < 0.5
 
 
 def _spread(files: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:

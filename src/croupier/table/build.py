@@ -27,6 +27,9 @@ from croupier.table.packed import Integers, Packer, integers
 
 PART = 64 * MIB
 """Of a plain file, walked by one thread."""
+_WAITING = 14
+"""Threads beside those that compute: who walks from one header to the next of large records waits for the
+device each time. 40,000 records of 100 KB took 0.95 s, on two cores, instead of 2.6."""
 TOGETHER = 1024
 """Files that one thread opens one after the other: a million tiny ones are a million times little work."""
 
@@ -120,12 +123,14 @@ class _Maker:
         if self._policy in ("skip", "salvage"):  # payloads decide there, and nobody has looked at them
             left = np.ones_like(left)
         self._runtime.phase("index", int(self._identity.size[left].sum()))
-        parts = self._runtime.map(self._do, self._tasks(np.flatnonzero(left).tolist()))
-        row = 0
-        for survey in self._surveys:
-            files = survey.columns.shape[1]
-            self._add_survey(survey, row, np.flatnonzero(left[row : row + files]).tolist(), parts)
-            row += files
+        plain = (self._columns[_KIND][left] == _kernel.SURVEY_PLAIN).all() and self._policy == "fail"
+        with self._runtime.beside(waiting=_WAITING if plain else 0) as threads:
+            parts = threads.map(self._do, self._tasks(np.flatnonzero(left).tolist()))
+            row = 0
+            for survey in self._surveys:
+                files = survey.columns.shape[1]
+                self._add_survey(survey, row, np.flatnonzero(left[row : row + files]).tolist(), parts)
+                row += files
         packed = self._lengths.finish(), self._raw.finish(), self._stored.finish()
         names, _ = naming.split_folders(self._paths)
         return Table(names, self._kind, self._identity, self._records, self._fragments, *packed), self._holes
