@@ -25,6 +25,7 @@ FOLDERS = [
 @pytest.fixture
 def small_room(monkeypatch):
     monkeypatch.setattr(direct, "_ROOM", 3 * 4096)
+    monkeypatch.setattr(direct, "_rooms", Rooms(4))
 
 
 def pieces(seed):
@@ -98,7 +99,7 @@ def test_devices_that_refuse_it(tmp_path, small_room, monkeypatch):
 @pytest.fixture
 def small_ahead(monkeypatch):
     monkeypatch.setattr(direct, "_AHEAD", 8192)
-    monkeypatch.setattr(direct, "_rooms", Rooms(4, 8192, 8192))
+    monkeypatch.setattr(direct, "_rooms_ahead", Rooms(4))
     monkeypatch.setattr(storage, "PAST_CACHE_FROM", 0)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import queue
 import threading
@@ -14,7 +13,7 @@ from croupier.rooms import ALIGNED, Octets, Rooms
 
 _ROOM = 4 << 20
 _AHEAD = 2 << 20
-_rooms = Rooms(32, _AHEAD, _AHEAD)
+_rooms, _rooms_ahead = Rooms(4), Rooms(8)
 _O_DIRECT = getattr(os, "O_DIRECT", 0)  # macOS has none
 
 
@@ -54,7 +53,7 @@ class Ahead:
         self._view = memoryview(b"")
         self._ended = False
         for _ in range(2):
-            self._free.put(_rooms.take(_AHEAD))
+            self._free.put(_rooms_ahead.take(_AHEAD))
         self._thread = threading.Thread(target=self._work, name="croupier_ahead", daemon=True)
         self._thread.start()
 
@@ -113,10 +112,10 @@ class Direct:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._free: queue.SimpleQueue[mmap.mmap] = queue.SimpleQueue()
-        self._full: queue.SimpleQueue[mmap.mmap | None] = queue.SimpleQueue()
-        self._buffer = mmap.mmap(-1, _ROOM)
-        self._free.put(mmap.mmap(-1, _ROOM))
+        self._free: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
+        self._full: queue.SimpleQueue[memoryview | None] = queue.SimpleQueue()
+        self._buffer = _rooms.take(_ROOM).data
+        self._free.put(_rooms.take(_ROOM).data)
         self._filled = 0
         self._error: BaseException | None = None
         self._writer: threading.Thread | None = None
@@ -151,15 +150,13 @@ class Direct:
                 self._error = error
             self._free.put(buffer)
 
-    def _flush(self, buffer: mmap.mmap, count: int) -> None:
+    def _flush(self, buffer: memoryview, count: int) -> None:
         """Write the first bytes of a buffer."""
         done = 0
-        with memoryview(buffer) as whole:
-            while done < count:
-                with whole[done:count] as rest:
-                    done += self._write(rest)
-                if done % ALIGNED:  # a device that is full, say, took only some
-                    _bypass(self._fd, yes=False)
+        while done < count:
+            done += self._write(buffer[done:count])
+            if done % ALIGNED:  # a device that is full, say, took only some
+                _bypass(self._fd, yes=False)
 
     def _write(self, piece: memoryview) -> int:
         try:
@@ -178,10 +175,7 @@ class Direct:
         whole = self._filled - self._filled % ALIGNED
         self._flush(self._buffer, whole)
         _bypass(self._fd, yes=False)
-        self._buffer.move(0, whole, self._filled - whole)
-        self._flush(self._buffer, self._filled - whole)
-        self._buffer.close()
-        self._free.get().close()
+        self._flush(self._buffer[whole:], self._filled - whole)
 
     def stop(self) -> None:
         """Wait for what is being written; nothing follows, or nobody wants the file."""

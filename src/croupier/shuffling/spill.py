@@ -29,7 +29,7 @@ _PARCEL = 1 << 31
 """The bit of a file's number that says so."""
 _PAYS = 0.8
 """Compressed size to size below which compressing pays: isal packs and unpacks some 2 GB/s a core."""
-_TRY_AGAIN = 32
+_TRIED = 1 << 15
 _ZEROS = memoryview(bytes(ALIGNED))
 _END = struct.Struct("<QI4s")
 _MAGIC = b"SPIL"
@@ -81,7 +81,6 @@ class Spill:
         self._fd = -1
         self.lines: list[Line] = []
         self._rooms = rooms
-        self._in_vain = 0  # blocks since compressing one last paid; threads may miscount it
         self._forgotten = 0  # blocks
         self.stored = 0
         """Bytes of all blocks on disk."""
@@ -155,14 +154,12 @@ class Spill:
         return stored, Line(0, len(stored), _kernel.crc32c(stored), size, count, packed, *keys)
 
     def _pack(self, content: memoryview) -> memoryview:
-        """Compressed if that pays; where it did not lately, it is not tried each time."""
-        if self._in_vain % _TRY_AGAIN:
-            self._in_vain += 1
+        """Compressed if that pays, going by a piece of it."""
+        piece = content[len(content) // 2 :][:_TRIED]
+        if len(isal_zlib.compress(piece, 1, -15)) >= _PAYS * len(piece):
             return content
         packed = isal_zlib.compress(content, 1, -15)
-        pays = len(packed) < _PAYS * len(content)
-        self._in_vain = 0 if pays else self._in_vain + 1
-        return memoryview(packed) if pays else content
+        return memoryview(packed) if len(packed) < len(content) else content
 
     # Reading
 
