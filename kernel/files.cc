@@ -88,9 +88,9 @@ bool stamp_of(int fd, Stamp& stamp) {
   return true;
 }
 
-bool stamp_of(const std::string& path, Stamp& stamp) {
+bool stamp_of(int folder, const char* name, Stamp& stamp) {
   struct stat status;
-  if (stat(path.c_str(), &status) != 0) return false;
+  if (fstatat(folder, name, &status, 0) != 0) return false;
   stamp = as_stamp(status);
   return true;
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "folders.h"
 #include "frames.h"
 
 namespace croupier {
@@ -21,7 +22,7 @@ struct Stamp {
 
 // False, with errno, when the system refuses.
 bool stamp_of(int fd, Stamp& stamp);
-bool stamp_of(const std::string& path, Stamp& stamp);
+bool stamp_of(int folder, const char* name, Stamp& stamp);
 
 // Owns a descriptor and, for large files, a mapping of what the page cache has of it: a random read of
 // 200 bytes takes 0.1 microseconds there and 0.9 by pread. The mapping is touched only inside a `Touch`.
@@ -114,7 +115,6 @@ struct Surveyed {
 };
 // Opens files by name, one after the other: small plain ones are walked at once. It helps when those of one folder
 // stand together.
-void survey(const std::vector<std::string>& paths, std::uint64_t limit, std::vector<Surveyed>& found,
-            std::vector<std::uint64_t>& lengths);
+void survey(Paths paths, std::uint64_t limit, std::vector<Surveyed>& found, std::vector<std::uint64_t>& lengths);
 
 }  // namespace croupier

@@ -56,38 +56,6 @@ class Window {
   std::vector<Byte> buffer_;
 };
 
-// Opens files relative to their folder, from the second of one on: a tenth of the time of a tiny file.
-class Opener {
- public:
-  ~Opener() { leave(); }
-
-  int open(const std::string& path) {
-    const std::size_t cut = path.rfind('/') + 1;  // 0 where there is none
-    if (cut == 0 || path.compare(0, cut, folder_) != 0) {
-      leave();
-      folder_.assign(path, 0, cut);
-      return ::open(path.c_str(), kFlags);
-    }
-    if (fd_ == -1) fd_ = ::open(folder_.c_str(), kFolder);
-    return fd_ < 0 ? ::open(path.c_str(), kFlags) : ::openat(fd_, path.c_str() + cut, kFlags);
-  }
-
- private:
-  static constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;  // a pipe without a writer must not hang
-#ifdef O_PATH
-  static constexpr int kFolder = O_PATH | O_DIRECTORY | O_CLOEXEC;
-#else
-  static constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
-#endif
-  void leave() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-
-  std::string folder_;  // with its slash
-  int fd_ = -1;
-};
-
 bool header_is_right(const Byte* p) {
   return with_cpu([&]<class Cpu>(Cpu) { return load32(p + 8) == mask(crc32c_of_length<Cpu>(load64(p))); });
 }
@@ -181,14 +149,13 @@ bool digest(int fd, std::uint64_t size, std::uint32_t& crc) {
   return add(size - kPiece, kPiece);
 }
 
-void survey(const std::vector<std::string>& paths, std::uint64_t limit, std::vector<Surveyed>& found,
-            std::vector<std::uint64_t>& lengths) {
+void survey(Paths paths, std::uint64_t limit, std::vector<Surveyed>& found, std::vector<std::uint64_t>& lengths) {
   std::vector<Byte> buffer(kSmallFile);
   std::vector<std::uint64_t> bounds(kSmallFile / kOverhead + 1);
-  Opener opener;
-  for (const std::string& path : paths) {
+  Folder folder;
+  for (const char* const path : paths) {
     Surveyed& one = found.emplace_back();
-    const int fd = opener.open(path);
+    const int fd = folder.open(path);
     if (fd < 0 || !stamp_of(fd, one.stamp)) {
       one.error = errno;
       if (fd >= 0) close(fd);

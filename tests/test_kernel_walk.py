@@ -303,11 +303,16 @@ def test_digest_of_impossible_sizes(spare):
             assert kernel.digest(spare(b"abc"), size) in range(2**32)
 
 
+def packed(paths):
+    """Names as the kernel takes them."""
+    return b"".join(os.fsencode(path) + b"\0" for path in paths)
+
+
 class Surveyed:
     """As kernel.survey gives it, by name."""
 
     def __init__(self, paths, limit=NO_LIMIT):
-        columns, found = kernel.survey(list(paths), limit)
+        columns, found = kernel.survey(packed(paths), limit)
         table = np.frombuffer(columns, np.uint64).reshape(9, len(paths)).tolist()
         self.size, self.modified, self.changed, self.inode, self.digest, self.records = table[:6]
         self.kind, self.walked, self.errno = table[6:]
@@ -364,7 +369,7 @@ def test_survey_of_what_is_no_file(tmp_path):
     assert found.errno == numbers
     assert found.walked == [0, 1, 0, 0, 0, 0, 0, 1, 0]
     assert found.lengths == [3, 3]
-    assert kernel.survey([], 9) == (b"", b"")
+    assert kernel.survey(b"", 9) == (b"", b"")
 
 
 def test_survey_of_several_folders(tmp_path, monkeypatch):
@@ -392,12 +397,60 @@ def test_stamps(tmp_path):
     (tmp_path / "link").symlink_to("good")
     os.utime(tmp_path / "good", ns=(0, -1))
     names = ["good", "missing", "link", "."]
-    columns = np.frombuffer(kernel.stamps([tmp_path / name for name in names]), np.uint64).reshape(4, 4)
+    columns = np.frombuffer(kernel.stamps(packed(tmp_path / name for name in names)), np.uint64).reshape(4, 4)
     status, folder = os.stat(tmp_path / "good"), os.stat(tmp_path)
     good = [3, 2**64 - 1, status.st_ctime_ns, status.st_ino]
     assert columns.T.tolist()[:3] == [good, [2**64 - 1] * 4, good]
     assert columns[1:, 3].tolist() == [folder.st_mtime_ns, folder.st_ctime_ns, folder.st_ino]
-    assert kernel.stamps([]) == b""
+    assert kernel.stamps(b"") == b""
+
+
+NAMES = [
+    *("", ".", "A", "a", "aa", "ab", "b", "sample-0001", "sample-0010", "sample-00100", "sample-1", "\u00e9"),
+    *("x" * 200, "x" * 200 + "y", "x" * 200 + "\udcff", "x" * 200 + "\U0001f600", "12345678", "123456789"),
+]
+
+
+@given(
+    st.sets(
+        st.sampled_from(NAMES) | st.text(st.characters(exclude_characters="/\0"), max_size=9), max_size=30
+    )
+)
+@few
+def test_list_folders(tmp_path_factory, names):
+    """All files and links to files, sorted by bytes; nothing hidden, no folder, no dangling link, no pipe."""
+    folder = tmp_path_factory.mktemp("listed")
+    expected = []
+    for number, name in enumerate(sorted(names, key=os.fsencode)):
+        path = folder / f"{name}.rec"
+        if number % 7 < 4:
+            path.write_bytes(b"")
+        elif number % 7 == 4:
+            path.mkdir()
+        elif number % 7 == 5:
+            path.symlink_to(__file__ if number % 2 else "nowhere")
+        else:
+            os.mkfifo(path)
+        if path.is_file() and not path.name.startswith("."):
+            expected.append(os.fsencode(path.name))
+    (folder / "other").write_bytes(b"")
+    missing, file = folder / "missing", folder / "other"
+    found = kernel.list_folders(packed([folder, missing, file, folder]), b".rec")
+    listed = b"".join(name + b"\0" for name in expected)
+    assert found == [listed, errno.ENOENT, errno.ENOTDIR, listed]
+    every = kernel.list_folders(packed([folder]), b"")[0]
+    assert sorted(every.split(b"\0")) == sorted([b"", b"other", *expected])
+    assert kernel.list_folders(b"", b"x") == []
+
+
+def test_list_folders_in_many_threads(tmp_path):
+    folders = [tmp_path / str(number) for number in range(100)]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        for name in range(number):
+            (folder / f"{name * 7919 % 1000}").write_bytes(b"")
+    found = kernel.list_folders(packed(folders), b"")
+    assert found == [packed(sorted(os.listdir(folder))) for folder in folders]
 
 
 def test_survey_opens_nothing_for_long(tmp_path):

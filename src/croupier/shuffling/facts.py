@@ -164,7 +164,7 @@ def gather(plan: Plan, runtime: Runtime, *, measure: bool) -> Facts:
     levels = {1, *((plan.level,) if packs else ()), *(LEVELS if packs and measure else ())}
     plain = sum(one.size for one in plan.inputs if one.compression is Compression.NONE)
     known = look_up([one.path for one in plan.inputs], runtime)
-    records = None if known.unknown else int(known.table.records.sum())
+    records = None if len(known.unknown) else int(known.table.records.sum())
     target, temporary, source = (
         _place(folder, measure)
         for folder in (plan.folder, plan.tmp_dir or plan.folder, _main_folder(plan.inputs))
