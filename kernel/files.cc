@@ -60,6 +60,7 @@ Stamp as_stamp(const struct stat& status) {
 #endif
   stamp.size = static_cast<std::uint64_t>(status.st_size);
   stamp.inode = static_cast<std::uint64_t>(status.st_ino);
+  stamp.device = static_cast<std::uint64_t>(status.st_dev);
   stamp.regular = S_ISREG(status.st_mode);
   stamp.linked = status.st_nlink > 0;
   return stamp;

@@ -16,7 +16,7 @@ namespace croupier {
 
 // What tells that a file is still the one that was opened.
 struct Stamp {
-  std::uint64_t size = 0, modified = 0, changed = 0, inode = 0;  // times in nanoseconds
+  std::uint64_t size = 0, modified = 0, changed = 0, inode = 0, device = 0;  // times in nanoseconds
   bool regular = false, linked = false;
 };
 
@@ -116,5 +116,16 @@ struct Surveyed {
 // Opens files by name, one after the other: small plain ones are walked at once. It helps when those of one folder
 // stand together.
 void survey(Paths paths, std::uint64_t limit, std::vector<Surveyed>& found, std::vector<std::uint64_t>& lengths);
+
+// A file of which there is nothing to say but its records: small, plain, whole and undamaged, payloads as well.
+struct Small {
+  bool taken = false;
+  Stamp stamp;  // all zeros where it could not be opened
+  std::uint64_t records = 0;
+};
+// Opens files by name, one after the other. The frames of small ones go to `room`, one behind the other; `edges` are
+// theirs. Ends before a file that there might be no room for.
+void read_small(Paths paths, std::uint64_t limit, Room room, std::vector<Small>& found,
+                std::vector<std::uint64_t>& edges);
 
 }  // namespace croupier

@@ -222,6 +222,29 @@ std::pair<nb::bytes, nb::bytes> py_survey(const nb::bytes& names, U64 limit) {
   return {as_bytes(columns), as_bytes(lengths)};
 }
 
+// Columns, one behind the other: see _kernel.pyi.
+std::pair<nb::bytes, nb::bytes> py_read_small(const nb::bytes& names, U64 limit, nb::handle room) {
+  const std::vector<const char*> paths = as_paths(names);
+  const Output out(room, "room");
+  if (out.room().size() < kSmallFile) throw nb::value_error("room is smaller than a file may be");
+  std::vector<U64> edges, columns;
+  {
+    const Gone gone;
+    std::vector<Small> found;
+    found.reserve(paths.size());
+    read_small(paths, limit, out.room(), found, edges);
+    const std::size_t n = found.size();
+    columns.resize(5 * n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const Stamp& stamp = found[i].stamp;
+      const U64 values[] = {stamp.size, stamp.modified, stamp.inode, stamp.device,
+                            found[i].taken ? found[i].records : ~U64{0}};
+      for (std::size_t k = 0; k < 5; ++k) columns[k * n + i] = values[k];
+    }
+  }
+  return {as_bytes(columns), as_bytes(edges)};
+}
+
 nb::bytes py_stamps(const nb::bytes& names) {
   const std::vector<const char*> paths = as_paths(names);
   std::vector<U64> columns(4 * paths.size(), ~U64{0});
@@ -297,6 +320,7 @@ void add_files(nb::module_& m) {
   m.def("digest", py_digest, "fd"_a, "size"_a);
   m.def("punch", py_punch, "fd"_a, "offset"_a, "size"_a);
   m.def("survey", py_survey, "names"_a, "limit"_a);
+  m.def("read_small", py_read_small, "names"_a, "limit"_a, "room"_a);
   m.def("stamps", py_stamps, "names"_a);
   m.def("list_folders", py_list_folders, "folders"_a, "part"_a);
 }

@@ -187,4 +187,37 @@ void survey(Paths paths, std::uint64_t limit, std::vector<Surveyed>& found, std:
   }
 }
 
+// Of the open file: its frames at the front of `room`, which has kSmallFile bytes, their edges in `bounds`.
+static bool take_small(int fd, std::uint64_t limit, Room room, Slots bounds, Small& one) {
+  const std::uint64_t size = one.stamp.size;
+  if (!one.stamp.regular || size > kSmallFile) return false;
+  const Room whole = room.first(static_cast<std::size_t>(size));
+  if (read_at(fd, whole, 0) != static_cast<ssize_t>(size)) return false;
+  const auto [count, why] = scan(whole, 0, bounds, true, limit);
+  if (why != Stop::kPartial || bounds[count] != size) return false;
+  one.records = count;
+  // One record's checksum tells whether somebody wrote meanwhile; several may be of different times.
+  Stamp now;
+  return count < 2 || (stamp_of(fd, now) && now.size == size && now.modified == one.stamp.modified &&
+                       now.changed == one.stamp.changed);
+}
+
+void read_small(Paths paths, std::uint64_t limit, Room room, std::vector<Small>& found,
+                std::vector<std::uint64_t>& edges) {
+  std::vector<std::uint64_t> bounds(kSmallFile / kOverhead + 1);
+  edges.push_back(0);
+  Folder folder;
+  for (const char* const path : paths) {
+    const std::uint64_t begin = edges.back();
+    if (room.size() - begin < kSmallFile) break;
+    Small& one = found.emplace_back();
+    const int fd = folder.open(path);
+    if (fd < 0) continue;
+    one.taken = stamp_of(fd, one.stamp) && take_small(fd, limit, room.subspan(begin), bounds, one);
+    if (one.taken)
+      for (std::size_t i = 1; i <= one.records; ++i) edges.push_back(begin + bounds[i]);
+    close(fd);
+  }
+}
+
 }  // namespace croupier

@@ -82,6 +82,7 @@ def calls(path):
         "walk": {"fd": 0, "size": 0, "begin": 0, "end": 0, "sync": False, "limit": 9},
         "digest": {"fd": 0, "size": 0},
         "survey": {"names": os.fsencode(path) + b"\0", "limit": 9},
+        "read_small": {"names": os.fsencode(path) + b"\0", "limit": 9, "room": bytearray(1 << 16)},
         "stamps": {"names": os.fsencode(path) + b"\0"},
         "list_folders": {"folders": os.fsencode(path.parent) + b"\0", "part": b"x"},
     }
@@ -89,6 +90,7 @@ def calls(path):
 
 NAMES = list(calls(Path(os.devnull)))
 WRITTEN = [
+    ("read_small", "room"),
     ("pack", "least"),
     ("pack", "bits"),
     ("pack", "words"),
@@ -183,6 +185,7 @@ def test_names_of_the_wrong_kind(names):
     for call in (
         lambda: kernel.survey(names, 9),
         lambda: kernel.stamps(names),
+        lambda: kernel.read_small(names, 9, bytearray(1 << 16)),
         lambda: kernel.list_folders(names, b""),
     ):
         with pytest.raises((TypeError, ValueError)):

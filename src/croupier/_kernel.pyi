@@ -247,6 +247,14 @@ def survey(names: bytes, limit: int) -> tuple[bytes, bytes]:
     name is ended by a zero byte. It helps when files of one folder stand together.
     """
 
+def read_small(names: bytes, limit: int, room: Data) -> tuple[bytes, bytes]:
+    """Read files one after the other: (five columns of uint64, the edges in `room` of the frames of all).
+
+    Columns: size, modified, inode, device, records. A file's frames are there if it has SURVEY_SMALL bytes
+    at most, is plain and whole, and all its checksums are right; else its records are all ones, and inode and
+    device are zero where it could not even be opened. Ends before a file that might not fit into the room.
+    """
+
 def stamps(names: bytes) -> bytes:
     """What the system says of files: columns of uint64 as `File.stamp`; all ones where it says nothing."""
 

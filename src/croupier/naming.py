@@ -86,6 +86,34 @@ def _in_folder(folder: str, names: bytes | int) -> list[str]:
     return (front + os.fsdecode(names[:-1]).replace("\0", "\0" + front)).split("\0")
 
 
+def absolute(paths: Sequence[str]) -> list[str]:
+    """As os.path.abspath gives them, which takes 3 s for a million."""
+    found: list[str] = []
+    for begin in range(0, len(paths), TOGETHER):
+        some = paths[begin : begin + TOGETHER]
+        text = "\0".join(["", *some, ""])
+        rooted = text.count("\0/")
+        if any(sign in text for sign in _NOT_NORMAL) or rooted not in (0, len(some)):
+            found += map(os.path.abspath, some)
+        elif rooted:
+            found += some
+        else:
+            front = os.path.join(os.getcwd(), "")
+            found += [front + path for path in some]
+    return found
+
+
+_NOT_NORMAL = "//", "/.", "/\0", "\0.", "\0\0"
+"""What may stand in a path that is not as os.path.abspath would give it."""
+
+
+def byte_order(paths: Sequence[str]) -> list[int] | None:
+    """The places of paths in the order of their bytes; None where they are in it."""
+    if all(map(operator.le, paths, itertools.islice(paths, 1, None))) and "".join(paths).isascii():
+        return None
+    return sorted(range(len(paths)), key=[os.fsencode(path) for path in paths].__getitem__)
+
+
 TOGETHER = 512  # names that are taken out of their folder at once
 
 

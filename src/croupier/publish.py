@@ -11,13 +11,17 @@ Receipt and journal live in the hidden side folder.
 
 from __future__ import annotations
 
+import base64
 import errno
 import fcntl
 import json
 import os
 import re
+import zlib
 from collections.abc import Sequence
 from typing import Any
+
+from isal import isal_zlib
 
 from croupier import storage
 from croupier.errors import InputNotFoundError, StorageError, UsageError
@@ -104,6 +108,38 @@ def check_outputs(name: str, paths: Sequence[str], *, overwrite: bool) -> None:
 def receipt_path(folder: str, name: str) -> str:
     """Where the receipt of an output is kept."""
     return os.path.join(folder, SIDE_FOLDER, f"{name}.receipt.json")
+
+
+_MOST_LISTED = 1 << 24  # bytes that files_packed makes of one list
+
+
+def files_packed(folder: str, names: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
+    """For a receipt that lists very many inputs: a million take 4 MB like this, not 100."""
+    packed = isal_zlib.compress(json.dumps([names, sizes]).encode(), 1)
+    return {
+        "folder": folder,
+        "files": len(names),
+        "bytes": sum(sizes),
+        "packed": base64.b64encode(packed).decode(),
+    }
+
+
+def files_told(receipt: dict[str, Any]) -> list[dict[str, Any]]:
+    """The inputs that a receipt lists, a dict each."""
+    found = []
+    for one in receipt["inputs"]:
+        if "packed" in one:
+            try:
+                content = zlib.decompressobj().decompress(base64.b64decode(one["packed"]), _MOST_LISTED)
+            except zlib.error as error:
+                raise ValueError("a list of inputs is damaged") from error
+            names, sizes = json.loads(content)
+            found += [
+                {"path": one["folder"] + name, "bytes": size} for name, size in zip(names, sizes, strict=True)
+            ]
+        else:
+            found.append(one)
+    return found
 
 
 def finish_publication(folder: str, name: str) -> bool:

@@ -99,6 +99,7 @@ class _Job:
         self._duplicates = 0
         self._spills: list[Spill] = []
         self._spilled_runs = self._spilled_bytes = 0
+        self._told = runtime.submit(plan.inputs.told)  # half a second, of a million files
 
     def do(
         self, on_damage: Callable[[Damage], None], tally: Tally | None
@@ -154,7 +155,10 @@ class _Job:
         self._spills = [self._reopen(number) for number in range(self._go_on(reading))]
         budget = plan.run_bytes
         room = min(budget, 2 * plan.held_bytes + (64 << 20))
-        run = Run(np.empty(room, np.uint8), budget, plan.max_records, extra=DIGEST * plan.dedup)
+        run = reading.adopt(plan.inputs.kept) or Run(
+            np.empty(room, np.uint8), budget, plan.max_records, extra=DIGEST * plan.dedup
+        )
+        plan.inputs.kept = None
         runs = plan.held_bytes * 5 // (4 * budget) + 2  # a block of each is in memory at once
         block = min(max(budget // (8 * runs), _LEAST_BLOCK), _MOST_BLOCK)
         while True:
@@ -276,7 +280,7 @@ class _Job:
             "resumed": self._journal.resumed,
             "workers": plan.workers,
             "memory": plan.memory,
-            "inputs": [{"path": os.path.abspath(one.path), "bytes": one.size} for one in plan.inputs],
+            "inputs": self._told.result(),
         }
         return about | ({"duplicates": self._duplicates} if plan.dedup else {})
 
