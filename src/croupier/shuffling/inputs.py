@@ -9,8 +9,6 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, overload
 
 import numpy as np
@@ -134,18 +132,14 @@ class Inputs(Sequence[Input]):
 
     def told(self) -> list[dict[str, Any]]:
         """For the receipt: see `publish.files_packed`."""
-        sizes = self.sizes.tolist()
-        if len(sizes) < MANY:
+        if len(self) < MANY:
             paths = os.fsdecode(b"".join(self._absolute)).split("\0")
-            return [{"path": path, "bytes": size} for path, size in zip(paths, sizes, strict=False)]
+            return [
+                {"path": path, "bytes": size} for path, size in zip(paths, self.sizes.tolist(), strict=False)
+            ]
         told = []
-        for number, some in enumerate(self._absolute):
-            names, runs = naming.split_folders(os.fsdecode(some[:-1]).split("\0"))
-            end = 0
-            for folder, some_runs in groupby(runs, key=itemgetter(0)):
-                begin, end = end, end + sum(count for _, count in some_runs)
-                part = slice(number * TOGETHER + begin, number * TOGETHER + end)
-                told.append(files_packed(folder, names[begin:end], sizes[part]))
+        for number, names in enumerate(self._absolute):
+            told += files_packed(names, self.sizes[number * TOGETHER : (number + 1) * TOGETHER])
         return told
 
     @property
