@@ -230,6 +230,7 @@ def _refuse_twice(paths: Sequence[str], inputs: Inputs, turn: Sequence[int]) -> 
 
 def _look_at_small(inputs: Inputs, runtime: Runtime, limit: int, room: int) -> None:
     """All files, and at whatever is small thoroughly."""
+    runtime.phase("open", len(inputs), "files")
     reader, run = SmallFiles(limit), _kept_run(inputs, room)
     came, lock = Proof(), threading.Lock()
 
@@ -253,6 +254,7 @@ def _look_at_small(inputs: Inputs, runtime: Runtime, limit: int, room: int) -> N
                         came = came.plus(proof)
                 else:
                     run = None  # all or nothing
+            runtime.advance(len(block.size), int(block.records.sum()))
             first = rows.stop
 
     for _ in runtime.map(look, range(0, len(inputs), TOGETHER)):
