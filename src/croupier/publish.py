@@ -29,7 +29,6 @@ from isal import isal_zlib
 from croupier import storage
 from croupier.errors import InputNotFoundError, StorageError, UsageError
 from croupier.storage import SIDE_FOLDER, AtomicFile
-from croupier.table.packed import Integers
 from croupier.work import refuse_while_running
 
 
@@ -114,10 +113,11 @@ def receipt_path(folder: str, name: str) -> str:
     return os.path.join(folder, SIDE_FOLDER, f"{name}.receipt.json")
 
 
+_Integers = np.ndarray[tuple[int], np.dtype[np.uint64]]
 _MOST_LISTED = 1 << 24  # bytes that one list unpacks to
 
 
-def files_packed(names: bytes, sizes: Integers) -> list[dict[str, Any]]:
+def files_packed(names: bytes, sizes: _Integers) -> list[dict[str, Any]]:
     """For a receipt that lists very many inputs, by their folders: a million take 10 MB like this, not 100.
 
     Packed are names, each ended by a zero byte, and behind them their sizes, 8 bytes each.
@@ -134,7 +134,7 @@ def files_packed(names: bytes, sizes: Integers) -> list[dict[str, Any]]:
     return told
 
 
-def _packed(folder: bytes, names: bytes, sizes: Integers) -> dict[str, Any]:
+def _packed(folder: bytes, names: bytes, sizes: _Integers) -> dict[str, Any]:
     packed = isal_zlib.compress(names + sizes.astype("<u8").tobytes(), 1)
     told = {"folder": os.fsdecode(folder), "files": len(sizes), "bytes": int(sizes.sum())}
     return told | {"packed": base64.b64encode(packed).decode()}
