@@ -60,6 +60,7 @@ Stamp as_stamp(const struct stat& status) {
 #endif
   stamp.size = static_cast<std::uint64_t>(status.st_size);
   stamp.inode = static_cast<std::uint64_t>(status.st_ino);
+  stamp.device = static_cast<std::uint64_t>(status.st_dev);
   stamp.regular = S_ISREG(status.st_mode);
   stamp.linked = status.st_nlink > 0;
   return stamp;
@@ -88,9 +89,9 @@ bool stamp_of(int fd, Stamp& stamp) {
   return true;
 }
 
-bool stamp_of(const std::string& path, Stamp& stamp) {
+bool stamp_of(int folder, const char* name, Stamp& stamp) {
   struct stat status;
-  if (stat(path.c_str(), &status) != 0) return false;
+  if (fstatat(folder, name, &status, 0) != 0) return false;
   stamp = as_stamp(status);
   return true;
 }

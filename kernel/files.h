@@ -9,19 +9,20 @@
 #include <string>
 #include <vector>
 
+#include "folders.h"
 #include "frames.h"
 
 namespace croupier {
 
 // What tells that a file is still the one that was opened.
 struct Stamp {
-  std::uint64_t size = 0, modified = 0, changed = 0, inode = 0;  // times in nanoseconds
+  std::uint64_t size = 0, modified = 0, changed = 0, inode = 0, device = 0;  // times in nanoseconds
   bool regular = false, linked = false;
 };
 
 // False, with errno, when the system refuses.
 bool stamp_of(int fd, Stamp& stamp);
-bool stamp_of(const std::string& path, Stamp& stamp);
+bool stamp_of(int folder, const char* name, Stamp& stamp);
 
 // Owns a descriptor and, for large files, a mapping of what the page cache has of it: a random read of
 // 200 bytes takes 0.1 microseconds there and 0.9 by pread. The mapping is touched only inside a `Touch`.
@@ -114,7 +115,17 @@ struct Surveyed {
 };
 // Opens files by name, one after the other: small plain ones are walked at once. It helps when those of one folder
 // stand together.
-void survey(const std::vector<std::string>& paths, std::uint64_t limit, std::vector<Surveyed>& found,
-            std::vector<std::uint64_t>& lengths);
+void survey(Paths paths, std::uint64_t limit, std::vector<Surveyed>& found, std::vector<std::uint64_t>& lengths);
+
+// A file of which there is nothing to say but its records: small, plain, whole and undamaged, payloads as well.
+struct Small {
+  bool taken = false;
+  Stamp stamp;  // all zeros where it could not be opened
+  std::uint64_t records = 0;
+};
+// Opens files by name, one after the other. The frames of small ones go to `room`, one behind the other; `edges` are
+// theirs. Ends before a file that there might be no room for.
+void read_small(Paths paths, std::uint64_t limit, Room room, std::vector<Small>& found,
+                std::vector<std::uint64_t>& edges);
 
 }  // namespace croupier

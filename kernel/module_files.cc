@@ -7,10 +7,12 @@
 #include <cerrno>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "buffers.h"
 #include "files.h"
+#include "folders.h"
 #include "packed.h"
 
 namespace croupier {
@@ -183,15 +185,12 @@ std::uint32_t py_digest(int fd, U64 size) {
   return crc;
 }
 
-// Anything that Python takes for a path, as the system wants it.
-std::vector<std::string> as_paths(const nb::list& names) {
-  std::vector<std::string> paths;
-  for (nb::handle name : names) {
-    PyObject* encoded = nullptr;
-    if (!PyUnicode_FSConverter(name.ptr(), &encoded)) throw nb::python_error();
-    const auto path = nb::steal<nb::bytes>(encoded);
-    paths.emplace_back(path.c_str(), path.size());
-  }
+// Each ended by a zero byte, in memory that the caller keeps.
+std::vector<const char*> as_paths(const nb::bytes& names) {
+  const std::string_view all(names.c_str(), names.size());
+  if (!all.empty() && all.back() != '\0') throw nb::value_error("the last name is not ended by a zero byte");
+  std::vector<const char*> paths;
+  for (std::size_t at = 0; at < all.size(); at = all.find('\0', at) + 1) paths.push_back(all.data() + at);
   return paths;
 }
 
@@ -201,8 +200,8 @@ void add_stamp(std::vector<U64>& columns, std::size_t row, std::size_t rows, con
 }
 
 // Columns, one behind the other: see _kernel.pyi.
-std::pair<nb::bytes, nb::bytes> py_survey(const nb::list& names, U64 limit) {
-  const std::vector<std::string> paths = as_paths(names);
+std::pair<nb::bytes, nb::bytes> py_survey(const nb::bytes& names, U64 limit) {
+  const std::vector<const char*> paths = as_paths(names);
   const std::size_t n = paths.size();
   std::vector<U64> lengths, columns(9 * n);
   {
@@ -223,16 +222,61 @@ std::pair<nb::bytes, nb::bytes> py_survey(const nb::list& names, U64 limit) {
   return {as_bytes(columns), as_bytes(lengths)};
 }
 
-nb::bytes py_stamps(const nb::list& names) {
-  const std::vector<std::string> paths = as_paths(names);
+// Columns, one behind the other: see _kernel.pyi.
+std::pair<nb::bytes, nb::bytes> py_read_small(const nb::bytes& names, U64 limit, nb::handle room) {
+  const std::vector<const char*> paths = as_paths(names);
+  const Output out(room, "room");
+  if (out.room().size() < kSmallFile) throw nb::value_error("room is smaller than a file may be");
+  std::vector<U64> edges, columns;
+  {
+    const Gone gone;
+    std::vector<Small> found;
+    found.reserve(paths.size());
+    read_small(paths, limit, out.room(), found, edges);
+    const std::size_t n = found.size();
+    columns.resize(5 * n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const Stamp& stamp = found[i].stamp;
+      const U64 values[] = {stamp.size, stamp.modified, stamp.inode, stamp.device,
+                            found[i].taken ? found[i].records : ~U64{0}};
+      for (std::size_t k = 0; k < 5; ++k) columns[k * n + i] = values[k];
+    }
+  }
+  return {as_bytes(columns), as_bytes(edges)};
+}
+
+nb::bytes py_stamps(const nb::bytes& names) {
+  const std::vector<const char*> paths = as_paths(names);
   std::vector<U64> columns(4 * paths.size(), ~U64{0});
   {
     const Gone gone;
+    Folder folder;
     Stamp stamp;
-    for (std::size_t i = 0; i < paths.size(); ++i)
-      if (stamp_of(paths[i], stamp)) add_stamp(columns, i, paths.size(), stamp);
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+      const auto [home, name] = folder.at(paths[i]);
+      if (stamp_of(home, name, stamp)) add_stamp(columns, i, paths.size(), stamp);
+    }
   }
   return as_bytes(columns);
+}
+
+// The names in each folder, or errno where it cannot be listed.
+nb::list py_list_folders(const nb::bytes& folders, const nb::bytes& part) {
+  const std::vector<const char*> paths = as_paths(folders);
+  const std::string_view wanted(part.c_str(), part.size());
+  std::vector<Listed> listed;
+  {
+    const Gone gone;
+    listed = list_folders(paths, wanted);
+  }
+  nb::list result;
+  for (const Listed& one : listed) {
+    if (one.error)
+      result.append(one.error);
+    else
+      result.append(nb::bytes(one.names.data(), one.names.size()));
+  }
+  return result;
 }
 
 }  // namespace
@@ -275,8 +319,10 @@ void add_files(nb::module_& m) {
   m.def("walk", py_walk, "fd"_a, "size"_a, "begin"_a, "end"_a, "sync"_a, "limit"_a);
   m.def("digest", py_digest, "fd"_a, "size"_a);
   m.def("punch", py_punch, "fd"_a, "offset"_a, "size"_a);
-  m.def("survey", py_survey, "paths"_a, "limit"_a);
-  m.def("stamps", py_stamps, "paths"_a);
+  m.def("survey", py_survey, "names"_a, "limit"_a);
+  m.def("read_small", py_read_small, "names"_a, "limit"_a, "room"_a);
+  m.def("stamps", py_stamps, "names"_a);
+  m.def("list_folders", py_list_folders, "folders"_a, "part"_a);
 }
 
 }  // namespace croupier

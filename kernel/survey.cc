@@ -56,38 +56,6 @@ class Window {
   std::vector<Byte> buffer_;
 };
 
-// Opens files relative to their folder, from the second of one on: a tenth of the time of a tiny file.
-class Opener {
- public:
-  ~Opener() { leave(); }
-
-  int open(const std::string& path) {
-    const std::size_t cut = path.rfind('/') + 1;  // 0 where there is none
-    if (cut == 0 || path.compare(0, cut, folder_) != 0) {
-      leave();
-      folder_.assign(path, 0, cut);
-      return ::open(path.c_str(), kFlags);
-    }
-    if (fd_ == -1) fd_ = ::open(folder_.c_str(), kFolder);
-    return fd_ < 0 ? ::open(path.c_str(), kFlags) : ::openat(fd_, path.c_str() + cut, kFlags);
-  }
-
- private:
-  static constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;  // a pipe without a writer must not hang
-#ifdef O_PATH
-  static constexpr int kFolder = O_PATH | O_DIRECTORY | O_CLOEXEC;
-#else
-  static constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
-#endif
-  void leave() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-
-  std::string folder_;  // with its slash
-  int fd_ = -1;
-};
-
 bool header_is_right(const Byte* p) {
   return with_cpu([&]<class Cpu>(Cpu) { return load32(p + 8) == mask(crc32c_of_length<Cpu>(load64(p))); });
 }
@@ -181,14 +149,13 @@ bool digest(int fd, std::uint64_t size, std::uint32_t& crc) {
   return add(size - kPiece, kPiece);
 }
 
-void survey(const std::vector<std::string>& paths, std::uint64_t limit, std::vector<Surveyed>& found,
-            std::vector<std::uint64_t>& lengths) {
+void survey(Paths paths, std::uint64_t limit, std::vector<Surveyed>& found, std::vector<std::uint64_t>& lengths) {
   std::vector<Byte> buffer(kSmallFile);
   std::vector<std::uint64_t> bounds(kSmallFile / kOverhead + 1);
-  Opener opener;
-  for (const std::string& path : paths) {
+  Folder folder;
+  for (const char* const path : paths) {
     Surveyed& one = found.emplace_back();
-    const int fd = opener.open(path);
+    const int fd = folder.open(path);
     if (fd < 0 || !stamp_of(fd, one.stamp)) {
       one.error = errno;
       if (fd >= 0) close(fd);
@@ -216,6 +183,39 @@ void survey(const std::vector<std::string>& paths, std::uint64_t limit, std::vec
       one.records = count;
       for (std::size_t i = 0; i < count; ++i) lengths.push_back(bounds[i + 1] - bounds[i] - kOverhead);
     }
+    close(fd);
+  }
+}
+
+// Of the open file: its frames at the front of `room`, which has kSmallFile bytes, their edges in `bounds`.
+static bool take_small(int fd, std::uint64_t limit, Room room, Slots bounds, Small& one) {
+  const std::uint64_t size = one.stamp.size;
+  if (!one.stamp.regular || size > kSmallFile) return false;
+  const Room whole = room.first(static_cast<std::size_t>(size));
+  if (read_at(fd, whole, 0) != static_cast<ssize_t>(size)) return false;
+  const auto [count, why] = scan(whole, 0, bounds, true, limit);
+  if (why != Stop::kPartial || bounds[count] != size) return false;
+  one.records = count;
+  // One record's checksum tells whether somebody wrote meanwhile; several may be of different times.
+  Stamp now;
+  return count < 2 || (stamp_of(fd, now) && now.size == size && now.modified == one.stamp.modified &&
+                       now.changed == one.stamp.changed);
+}
+
+void read_small(Paths paths, std::uint64_t limit, Room room, std::vector<Small>& found,
+                std::vector<std::uint64_t>& edges) {
+  std::vector<std::uint64_t> bounds(kSmallFile / kOverhead + 1);
+  edges.push_back(0);
+  Folder folder;
+  for (const char* const path : paths) {
+    const std::uint64_t begin = edges.back();
+    if (room.size() - begin < kSmallFile) break;
+    Small& one = found.emplace_back();
+    const int fd = folder.open(path);
+    if (fd < 0) continue;
+    one.taken = stamp_of(fd, one.stamp) && take_small(fd, limit, room.subspan(begin), bounds, one);
+    if (one.taken)
+      for (std::size_t i = 1; i <= one.records; ++i) edges.push_back(begin + bounds[i]);
     close(fd);
   }
 }

@@ -81,13 +81,16 @@ def calls(path):
         },
         "walk": {"fd": 0, "size": 0, "begin": 0, "end": 0, "sync": False, "limit": 9},
         "digest": {"fd": 0, "size": 0},
-        "survey": {"paths": [str(path)], "limit": 9},
-        "stamps": {"paths": [str(path)]},
+        "survey": {"names": os.fsencode(path) + b"\0", "limit": 9},
+        "read_small": {"names": os.fsencode(path) + b"\0", "limit": 9, "room": bytearray(1 << 16)},
+        "stamps": {"names": os.fsencode(path) + b"\0"},
+        "list_folders": {"folders": os.fsencode(path.parent) + b"\0", "part": b"x"},
     }
 
 
 NAMES = list(calls(Path(os.devnull)))
 WRITTEN = [
+    ("read_small", "room"),
     ("pack", "least"),
     ("pack", "bits"),
     ("pack", "words"),
@@ -177,9 +180,14 @@ for files in ([bad], [good, bad], [bad, good]):
     run(script, plain, bad)
 
 
-@pytest.mark.parametrize("name", [3, None, "a\0b", b"a\0b", "\ud800", bytearray(b"a"), object()])
-def test_names_of_the_wrong_kind(name):
-    for call in (lambda: kernel.survey([name], 9), lambda: kernel.stamps([name])):
+@pytest.mark.parametrize("names", [3, None, "a\0", b"a", b"a\0b", bytearray(b"a\0"), [b"a\0"], object()])
+def test_names_of_the_wrong_kind(names):
+    for call in (
+        lambda: kernel.survey(names, 9),
+        lambda: kernel.stamps(names),
+        lambda: kernel.read_small(names, 9, bytearray(1 << 16)),
+        lambda: kernel.list_folders(names, b""),
+    ):
         with pytest.raises((TypeError, ValueError)):
             call()
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import os
 import random
 import tempfile
@@ -303,11 +304,16 @@ def test_digest_of_impossible_sizes(spare):
             assert kernel.digest(spare(b"abc"), size) in range(2**32)
 
 
+def packed(paths):
+    """Names as the kernel takes them."""
+    return b"".join(os.fsencode(path) + b"\0" for path in paths)
+
+
 class Surveyed:
     """As kernel.survey gives it, by name."""
 
     def __init__(self, paths, limit=NO_LIMIT):
-        columns, found = kernel.survey(list(paths), limit)
+        columns, found = kernel.survey(packed(paths), limit)
         table = np.frombuffer(columns, np.uint64).reshape(9, len(paths)).tolist()
         self.size, self.modified, self.changed, self.inode, self.digest, self.records = table[:6]
         self.kind, self.walked, self.errno = table[6:]
@@ -350,6 +356,69 @@ def test_survey(tmp_path_factory, files, limit):
     assert found.lengths == lengths
 
 
+def small(paths, limit=NO_LIMIT, room=1 << 20):
+    """(rows of columns, frames one by one) as kernel.read_small gives them."""
+    out = bytearray(room)
+    columns, edges = kernel.read_small(packed(paths), limit, out)
+    rows = np.frombuffer(columns, np.uint64).reshape(5, -1).T.tolist()
+    edges = np.frombuffer(edges, np.uint64).tolist()
+    return rows, [bytes(out[begin:end]) for begin, end in itertools.pairwise(edges)]
+
+
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
+@given(st.lists(contents, max_size=6), st.sampled_from([NO_LIMIT, 30, 0]), st.integers(0, 10**6))
+@few
+def test_read_small(tmp_path_factory, files, limit, spoilt):
+    """Of whole files all frames, one behind the other; of others, which may be damaged anywhere, nothing."""
+    folder = tmp_path_factory.getbasetemp() / "small"
+    folder.mkdir(exist_ok=True)
+    paths = [folder / str(number) for number in range(len(files))]
+    files = [bytearray(content) for content in files]
+    if files and files[-1]:
+        files[-1][spoilt % len(files[-1])] ^= 1 << spoilt % 8
+    for path, content in zip(paths, files, strict=True):
+        path.write_bytes(content)
+    rows, frames = small(paths, limit)
+    expected = []
+    for row, path, content in zip(rows, paths, files, strict=True):
+        status = path.stat()
+        assert row[:4] == [status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev]
+        bounds, why = oracle.scan(bytes(content), 0, 5000, True, limit)
+        whole = len(content) <= kernel.SURVEY_SMALL and why == oracle.PARTIAL and bounds[-1] == len(content)
+        assert row[4] == (len(bounds) - 1 if whole else 2**64 - 1)
+        expected += [bytes(content[b:e]) for b, e in itertools.pairwise(bounds)] if whole else []
+    assert frames == expected
+
+
+def test_read_small_stops_where_there_is_no_room(tmp_path):
+    paths = [tmp_path / str(number) for number in range(9)]
+    for path in paths:
+        path.write_bytes(frame(path.name.encode() * 10_000))
+    for room in (65_536, 65_537, 75_551, 75_552, 100_000, 200_000):
+        rows, frames = small(paths, room=room)
+        taken = 1 + (room - 65_536) // 10_016
+        assert len(rows) == len(frames) == min(taken, 9)
+        assert frames == [path.read_bytes() for path in paths[: len(frames)]]
+    with pytest.raises(ValueError, match="room"):
+        small(paths, room=65_535)
+
+
+def test_read_small_of_what_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "good").write_bytes(frame(b"abc"))
+    (tmp_path / "link").symlink_to("good")
+    (tmp_path / "large").write_bytes(frame(bytes(70_000)))
+    names = ["missing", "good", "pipe", ".", "good/x", "link", "large"]
+    before = len(os.listdir("/dev/fd"))
+    rows, frames = small([tmp_path / name for name in names])
+    assert len(os.listdir("/dev/fd")) == before
+    assert frames == [frame(b"abc")] * 2
+    assert [row[4] for row in rows] == [2**64 - 1, 1, 2**64 - 1, 2**64 - 1, 2**64 - 1, 1, 2**64 - 1]
+    assert [row[2] > 0 for row in rows] == [False, True, True, True, False, True, True]
+    assert rows[1][2:4] == rows[5][2:4]
+    assert kernel.read_small(b"", 9, bytearray(1 << 16)) == (b"", bytes(8))
+
+
 def test_survey_of_what_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
@@ -364,7 +433,7 @@ def test_survey_of_what_is_no_file(tmp_path):
     assert found.errno == numbers
     assert found.walked == [0, 1, 0, 0, 0, 0, 0, 1, 0]
     assert found.lengths == [3, 3]
-    assert kernel.survey([], 9) == (b"", b"")
+    assert kernel.survey(b"", 9) == (b"", b"")
 
 
 def test_survey_of_several_folders(tmp_path, monkeypatch):
@@ -392,12 +461,62 @@ def test_stamps(tmp_path):
     (tmp_path / "link").symlink_to("good")
     os.utime(tmp_path / "good", ns=(0, -1))
     names = ["good", "missing", "link", "."]
-    columns = np.frombuffer(kernel.stamps([tmp_path / name for name in names]), np.uint64).reshape(4, 4)
+    columns = np.frombuffer(kernel.stamps(packed(tmp_path / name for name in names)), np.uint64).reshape(4, 4)
     status, folder = os.stat(tmp_path / "good"), os.stat(tmp_path)
     good = [3, 2**64 - 1, status.st_ctime_ns, status.st_ino]
     assert columns.T.tolist()[:3] == [good, [2**64 - 1] * 4, good]
     assert columns[1:, 3].tolist() == [folder.st_mtime_ns, folder.st_ctime_ns, folder.st_ino]
-    assert kernel.stamps([]) == b""
+    assert kernel.stamps(b"") == b""
+
+
+NAMES = [
+    *("", ".", "A", "a", "aa", "ab", "b", "sample-0001", "sample-0010", "sample-00100", "sample-1", "\u00e9"),
+    *("x" * 200, "x" * 200 + "y", "x" * 200 + "\udcff", "x" * 200 + "\U0001f600", "12345678", "123456789"),
+]
+
+
+@given(
+    st.sets(
+        st.sampled_from(NAMES)
+        | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), max_size=9),
+        max_size=30,
+    )
+)
+@few
+def test_list_folders(tmp_path_factory, names):
+    """All files and links to files, sorted by bytes; nothing hidden, no folder, no dangling link, no pipe."""
+    folder = tmp_path_factory.mktemp("listed")
+    expected = []
+    for number, name in enumerate(sorted(names, key=os.fsencode)):
+        path = folder / f"{name}.rec"
+        if number % 7 < 4:
+            path.write_bytes(b"")
+        elif number % 7 == 4:
+            path.mkdir()
+        elif number % 7 == 5:
+            path.symlink_to(__file__ if number % 2 else "nowhere")
+        else:
+            os.mkfifo(path)
+        if path.is_file() and not path.name.startswith("."):
+            expected.append(os.fsencode(path.name))
+    (folder / "other").write_bytes(b"")
+    missing, file = folder / "missing", folder / "other"
+    found = kernel.list_folders(packed([folder, missing, file, folder]), b".rec")
+    listed = b"".join(name + b"\0" for name in expected)
+    assert found == [listed, errno.ENOENT, errno.ENOTDIR, listed]
+    every = kernel.list_folders(packed([folder]), b"")[0]
+    assert sorted(every.split(b"\0")) == sorted([b"", b"other", *expected])
+    assert kernel.list_folders(b"", b"x") == []
+
+
+def test_list_folders_in_many_threads(tmp_path):
+    folders = [tmp_path / str(number) for number in range(100)]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        for name in range(number):
+            (folder / f"{name * 7919 % 1000}").write_bytes(b"")
+    found = kernel.list_folders(packed(folders), b"")
+    assert found == [packed(sorted(os.listdir(folder))) for folder in folders]
 
 
 def test_survey_opens_nothing_for_long(tmp_path):

@@ -2,11 +2,12 @@
 
 import os
 import pickle
+import random
 
 import pytest
 
 import croupier
-from croupier.naming import TOGETHER, expand, folders_of, split_folders
+from croupier.naming import TOGETHER, absolute, are_distinct, byte_order, expand, folders_of, split_folders
 from dataset_help import (
     framed,
     payloads_of,
@@ -130,6 +131,32 @@ def test_names_and_their_folders(folders, run):
     assert each == [path[: len(path) - len(os.path.basename(path))] for path in paths]
 
 
+@pytest.mark.parametrize("run", [1, 3, TOGETHER, TOGETHER + 5])
+@pytest.mark.parametrize(
+    "folders",
+    [["/a/"], [""], ["a/"], ["../a/", "./", "/a/../b/", "//a/", "a//b/"], ["/\u00e9\udcff/", "/a/./", "/"]],
+)
+@pytest.mark.parametrize("names", [["x", "y z"], ["x", "", ".", "..", "...", ".x", "\u00e9\U0001f600\udc80"]])
+def test_absolute_paths(folders, run, names):
+    paths = [folder + names[number % len(names)] for folder in folders for number in range(run)]
+    paths += paths[:7]
+    assert absolute(paths) == list(map(os.path.abspath, paths))
+
+
+def test_the_order_of_bytes():
+    names = ["a", "b", "\u00e9", "\ufffd", "\U0001f600", "\udc80", "a\udcff", ""]
+    for draw in range(200):
+        some = random.Random(draw).choices(names, k=draw % 7)
+        some = sorted(some) if draw % 3 == 0 else some
+        order = byte_order(some)
+        found = some if order is None else [some[place] for place in order]
+        assert found == sorted(some, key=os.fsencode)
+        assert order is None or len(set(order)) == len(some)
+        assert are_distinct(some) == (len(set(some)) == len(some))
+    assert byte_order(["a", "a", "b"]) is None
+
+
 def test_no_names():
+    assert absolute([]) == []
     assert split_folders([]) == ([], [])
     assert folders_of([], []) == []

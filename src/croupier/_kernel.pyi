@@ -240,15 +240,28 @@ def digest(fd: int, size: int) -> int:
 def punch(fd: int, offset: int, size: int) -> bool:
     """Give the space of a range of a file back; False where that cannot be done."""
 
-def survey(paths: list[str], limit: int) -> tuple[bytes, bytes]:
+def survey(names: bytes, limit: int) -> tuple[bytes, bytes]:
     """Open files one after the other: (nine columns of uint64, lengths of the records of those it walked).
 
-    Columns: size, modified, changed, inode, digest, records, SURVEY_*, whether it was walked, errno. It helps
-    when files of one folder stand together.
+    Columns: size, modified, changed, inode, digest, records, SURVEY_*, whether it was walked, errno. Each
+    name is ended by a zero byte. It helps when files of one folder stand together.
     """
 
-def stamps(paths: list[str]) -> bytes:
+def read_small(names: bytes, limit: int, room: Data) -> tuple[bytes, bytes]:
+    """Read files one after the other: (five columns of uint64, the edges in `room` of the frames of all).
+
+    Columns: size, modified, inode, device, records. A file's frames are there if it has SURVEY_SMALL bytes
+    at most, is plain and whole, and all its checksums are right; else its records are all ones, and inode and
+    device are zero where it could not even be opened. Ends before a file that might not fit into the room.
+    """
+
+def stamps(names: bytes) -> bytes:
     """What the system says of files: columns of uint64 as `File.stamp`; all ones where it says nothing."""
+
+def list_folders(folders: bytes, part: bytes) -> list[bytes | int]:
+    """The files in each folder whose names contain `part`, never hidden ones, in the order of their bytes
+    and each ended by a zero byte; an errno where a folder cannot be listed. Several at the same time.
+    """
 
 # Values of bytes features: see kernel/values.h.
 

@@ -11,13 +11,20 @@ Receipt and journal live in the hidden side folder.
 
 from __future__ import annotations
 
+import base64
 import errno
 import fcntl
 import json
 import os
 import re
+import zlib
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
+
+import numpy as np
+from isal import isal_zlib
 
 from croupier import storage
 from croupier.errors import InputNotFoundError, StorageError, UsageError
@@ -104,6 +111,55 @@ def check_outputs(name: str, paths: Sequence[str], *, overwrite: bool) -> None:
 def receipt_path(folder: str, name: str) -> str:
     """Where the receipt of an output is kept."""
     return os.path.join(folder, SIDE_FOLDER, f"{name}.receipt.json")
+
+
+_Integers = np.ndarray[tuple[int], np.dtype[np.uint64]]
+_MOST_LISTED = 1 << 24  # bytes that one list unpacks to
+
+
+def files_packed(names: bytes, sizes: _Integers) -> list[dict[str, Any]]:
+    """For a receipt that lists very many inputs, by their folders: a million take 10 MB like this, not 100.
+
+    Packed are names, each ended by a zero byte, and behind them their sizes, 8 bytes each.
+    """
+    folder = names[: names.rindex(b"/", 0, names.index(b"\0")) + 1]
+    bare = (b"\0" + names).replace(b"\0" + folder, b"\0")[1:]
+    if b"/" not in bare and len(bare) + len(sizes) * len(folder) == len(names):  # nearly always
+        return [_packed(folder, bare, sizes)]
+    told, end = [], 0
+    for home, some in groupby(map(os.path.split, names.split(b"\0")[:-1]), key=itemgetter(0)):
+        listed = [name for _, name in some]
+        begin, end = end, end + len(listed)
+        told.append(_packed(os.path.join(home, b""), b"\0".join([*listed, b""]), sizes[begin:end]))
+    return told
+
+
+def _packed(folder: bytes, names: bytes, sizes: _Integers) -> dict[str, Any]:
+    packed = isal_zlib.compress(names + sizes.astype("<u8").tobytes(), 1)
+    told = {"folder": os.fsdecode(folder), "files": len(sizes), "bytes": int(sizes.sum())}
+    return told | {"packed": base64.b64encode(packed).decode()}
+
+
+def files_told(receipt: dict[str, Any]) -> list[dict[str, Any]]:
+    """The inputs that a receipt lists, a dict each."""
+    found: list[dict[str, Any]] = []
+    for one in receipt["inputs"]:
+        if "packed" not in one:
+            found.append(one)
+            continue
+        try:
+            content = zlib.decompressobj().decompress(base64.b64decode(one["packed"]), _MOST_LISTED)
+        except zlib.error as error:
+            raise ValueError("a list of inputs is damaged") from error
+        names, end = len(content) - 8 * int(one["files"]), b"\0"
+        listed = os.fsdecode(content[:names]).split("\0")
+        if names < 0 or content[names - 1 : names] != end or len(listed) != one["files"] + 1:
+            raise ValueError("a list of inputs is damaged")
+        sizes = np.frombuffer(content, "<u8", offset=names).tolist()
+        found += [
+            {"path": one["folder"] + name, "bytes": size} for name, size in zip(listed, sizes, strict=False)
+        ]
+    return found
 
 
 def finish_publication(folder: str, name: str) -> bool:

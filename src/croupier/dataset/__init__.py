@@ -18,7 +18,7 @@ from croupier.dataset.opener import Index, Opener, join_openers, make_tables
 from croupier.dataset.split import split_by_key, split_by_number
 from croupier.errors import UsageError
 from croupier.frames import MAX_RECORD, Damage, OnCorrupt, check_on_corrupt
-from croupier.naming import expand
+from croupier.naming import are_distinct, expand
 from croupier.runtime import MIB, Progress, Runtime
 from croupier.storage import STDIN, PathLike
 from croupier.table.model import Kind
@@ -84,7 +84,7 @@ def open(  # noqa: A001 - croupier.open
     if index not in get_args(Index):
         raise UsageError(f"index must be one of {', '.join(get_args(Index))}, not {index!r}")
     files = _files(paths)
-    if len(set(files)) < len(files):
+    if not are_distinct(files):
         twice, _ = Counter(files).most_common(1)[0]
         raise UsageError(f"{twice}: is named twice; to repeat a dataset, use concat or subset")
     return Dataset(Opener(files, verify, index, on_corrupt, max_record_bytes, on_damage, progress))
@@ -403,6 +403,7 @@ def index(
 
     Gives (the files that were indexed, the table files that were written).
     """
-    files = list(dict.fromkeys(_files(paths)))
+    files = _files(paths)
+    files = files if are_distinct(files) else list(dict.fromkeys(files))
     with Runtime(workers=workers, progress=progress, cancel=cancel) as runtime:
         return make_tables(files, runtime, max_record_bytes, force=force)

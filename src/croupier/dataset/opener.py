@@ -74,18 +74,20 @@ class Opener:
             if self.on_corrupt != "fail":  # what is kept describes whole files alone
                 return build(self.paths, runtime, self.on_corrupt, self.limit, self.on_damage)
             kept = keep.look_up(self.paths, runtime)
-            if kept.unknown and self.index == "require":
+            if len(kept.unknown) and self.index == "require":
                 raise kept.problem or TableError(
                     f"{self.paths[kept.unknown[0]]}: has no fresh offset table (nor have "
                     f"{len(kept.unknown) - 1:,} others): make it with `croupier index`"
                 )
-            paths, tables = [self.paths[number] for number in kept.unknown], [kept.table]
+            paths, tables = [self.paths[number] for number in kept.unknown.tolist()], [kept.table]
             if paths:
                 made, _ = build(paths, runtime, "fail", self.limit)
                 tables.append(made)
                 if self.index == "auto":
                     keep.save(paths, made, runtime)
-            table, order = join(tables), np.argsort(kept.known + kept.unknown)
+            table, order = join(tables), np.argsort(np.concatenate([kept.known, kept.unknown]))
+            if (order[1:] > order[:-1]).all():  # nearly always
+                return table, Holes()
             return table.take(order.astype(np.uint64), [table.names[row] for row in order.tolist()]), Holes()
 
     def _compare(self, table: Table) -> None:
@@ -142,7 +144,7 @@ def make_tables(
     paths: list[str], runtime: Runtime, limit: int = MAX_RECORD, *, force: bool = False
 ) -> tuple[list[str], list[str]]:
     """Make and keep the tables that are missing: (files that were indexed, where tables are kept)."""
-    unknown = paths if force else [paths[number] for number in keep.look_up(paths, runtime).unknown]
+    unknown = paths if force else [paths[number] for number in keep.look_up(paths, runtime).unknown.tolist()]
     if not unknown:
         return [], []
     table, _ = build(unknown, runtime, "fail", limit)

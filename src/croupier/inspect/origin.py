@@ -21,6 +21,7 @@ from croupier.errors import CroupierError, UsageError
 from croupier.example.columns import Column, Int64s, Kind
 from croupier.inspect.receipt import MOST_BYTES
 from croupier.inspect.sketch import ordered
+from croupier.publish import files_told
 from croupier.streams import open_file
 
 MOST = 1 << 22
@@ -260,9 +261,10 @@ def _find(data: Dataset) -> tuple[str, dict[str, Any]] | None:
 
 
 def _traced(path: str, receipt: dict[str, Any], data: Dataset) -> ByReceipt:
-    inputs, seed = [str(one["path"]) for one in receipt["inputs"]], int(receipt["seed"])
-    if "records" in receipt["inputs"][0]:
-        counts = [int(one["records"]) for one in receipt["inputs"]]
+    told, seed = files_told(receipt), int(receipt["seed"])
+    inputs = [str(one["path"]) for one in told]
+    if "records" in told[0]:
+        counts = [int(one["records"]) for one in told]
     else:
         try:
             counts = [shard.records for shard in dataset.open(inputs).shards]
@@ -271,7 +273,7 @@ def _traced(path: str, receipt: dict[str, Any], data: Dataset) -> ByReceipt:
     if sum(counts) != len(data) or min(counts) < 0:
         raise _Unusable(f"the inputs have {sum(counts):,} records, and the output {len(data):,}")
     firsts = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
-    heads = dict(_heads(receipt["inputs"], firsts))
+    heads = dict(_heads(told, firsts))
     wanted = np.array(sorted(heads), np.uint64)
     sample = np.union1d(_windows(len(data)), wanted)
     positions = _ranks(seed, firsts, sample)

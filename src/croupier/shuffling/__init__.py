@@ -4,6 +4,7 @@
     forecast   how long it will take; from facts, and those from a probe of devices and codecs
     job        the work from beginning to end
     reading    all files, several at a time, into runs
+    small      thousands of small files, read together
     load       some records on their way there; large ones compressed once and for all
     run        as many records as memory holds, sorted by their keys
     spill      a run on disk, when there are several

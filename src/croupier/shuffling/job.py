@@ -104,6 +104,7 @@ class _Job:
         self._spills: list[Spill] = []
         self._rooms = Rooms(_KEPT, most=2 * _MOST_BLOCK)
         self._spilled_runs = self._spilled_bytes = 0
+        self._told = runtime.submit(plan.inputs.told)  # half a second, of a million files
 
     def do(
         self, on_damage: Callable[[Damage], None], tally: Tally | None
@@ -164,8 +165,9 @@ class _Job:
         self._spills = [self._reopen(number) for number in range(self._go_on(reading))]
         several = bool(self._spills or plan.temporary_bytes)
         budget = plan.run_bytes
-        share = budget // 2 if several else budget
-        free = [self._new_run(share) for _ in range(budget // share)]
+        kept, plan.inputs.kept = reading.adopt(plan.inputs.kept), None
+        share = budget // 2 if several and kept is None else budget
+        free = [self._new_run(share) for _ in range(budget // share)] if kept is None else [kept]
         runs = plan.held_bytes * 5 // (4 * share) + 2  # a block of each is in memory at once
         block = min(max(budget // (8 * runs), _LEAST_BLOCK), _MOST_BLOCK)
         spilling: Task[Run] | None = None
@@ -312,7 +314,7 @@ class _Job:
             "resumed": self._journal.resumed,
             "workers": plan.workers,
             "memory": plan.memory,
-            "inputs": [{"path": os.path.abspath(one.path), "bytes": one.size} for one in plan.inputs],
+            "inputs": self._told.result(),
         }
         return about | ({"duplicates": self._duplicates} if plan.dedup else {})
 

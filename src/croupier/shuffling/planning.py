@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from croupier import storage
+import numpy as np
+
+from croupier import _kernel, naming, storage
 from croupier.codec import deflate
 from croupier.codec.detect import Compression
 from croupier.errors import UsageError
@@ -18,7 +20,7 @@ from croupier.publish import check_outputs, finish_publication
 from croupier.runtime import MIB, Runtime, available_memory
 from croupier.shuffling.forecast import Forecast
 from croupier.shuffling.inputs import (
-    Input,
+    Inputs,
     check_beginnings,
     compressibility,
     expansion,
@@ -74,7 +76,7 @@ class Request:
 class Plan:
     """See `plan`."""
 
-    inputs: Sequence[Input]
+    inputs: Inputs
     prefix: str
     seed: int
     shards: int
@@ -133,7 +135,7 @@ class Plan:
         """All that decides what the output's bytes will be."""
         packed = self.compression is not Compression.NONE
         return {
-            "inputs": [[os.path.abspath(one.path), one.size, one.modified] for one in self.inputs],
+            "inputs": self.inputs.identity,
             "order": self.order,
             "seed": self.seed,
             "prefix": os.path.abspath(self.prefix),
@@ -168,11 +170,14 @@ def make_plan(
     Unless told to `look_only`, finish what a killed process had begun to publish.
     """
     _check(asked)
-    files = find_inputs(inputs)
+    # What a look at small files has read need not be read again, if it will all be in memory anyway.
+    keeps = asked.strategy in ("auto", "memory") and not (look_only or asked.dedup or asked.resume)
+    room = 0 if not keeps or asked.max_records is not None else runtime.memory - _fixed(runtime)
+    files = find_inputs(inputs, runtime, asked.max_record_bytes, room=room)
     check_beginnings(files, asked.on_corrupt)
     kind = _output_kind(files, asked.compression)
-    stored = sum(one.size for one in files)
-    packed = sum(one.size for one in files if not one.is_plain)
+    stored = files.total
+    packed = stored - files.bytes_of(Compression.NONE)
     ratio = expansion(files) if packed else 1.0
     stream = stored - packed + int(packed * ratio)
     written = _output_bytes(kind, files, stream, ratio)
@@ -183,6 +188,8 @@ def make_plan(
     run = run_bytes(runtime)
     mean = mean_frame(files)
     strategy, why = _choose(asked, files, kind, stream, written, mean, run)
+    if strategy != "memory":
+        files.kept = None
     held = int(min(written, stream) * _PARCELS) if strategy == "fragments" else stream
     spilled = 0
     if strategy == "spill" or (strategy == "fragments" and not fits(held, mean, run)):
@@ -233,9 +240,9 @@ def other_strategies(plan: Plan) -> list[Strategy]:
     return [one for one in others if _refusal(one, gathers, packs, holds) is None]
 
 
-def _gathers(files: Sequence[Input], on_corrupt: OnCorrupt, dedup: bool, max_records: int | None) -> bool:
+def _gathers(files: Inputs, on_corrupt: OnCorrupt, dedup: bool, max_records: int | None) -> bool:
     """Whether all records can be read by number."""
-    return all(one.is_plain for one in files) and on_corrupt == "fail" and not dedup and max_records is None
+    return files.are_plain and on_corrupt == "fail" and not dedup and max_records is None
 
 
 def _refusal(strategy: Strategy, gathers: bool, packs: bool, holds: bool) -> str | None:
@@ -251,7 +258,7 @@ def _refusal(strategy: Strategy, gathers: bool, packs: bool, holds: bool) -> str
 
 
 def _choose(
-    asked: Request, files: Sequence[Input], kind: Compression, stream: int, written: int, mean: int, run: int
+    asked: Request, files: Inputs, kind: Compression, stream: int, written: int, mean: int, run: int
 ) -> tuple[Strategy, str]:
     """The strategy, and why."""
     large = mean >= deflate.LARGE_FRAME and kind is Compression.GZIP
@@ -297,24 +304,27 @@ def _check_flags(seed: int, shards: int | None, shard_size: int | None, compress
         raise UsageError(f"compression must be one of {', '.join(get_args(Asked))}, not {compression!r}")
 
 
-def _output_kind(files: Sequence[Input], asked: Asked) -> Compression:
+def _output_kind(files: Inputs, asked: Asked) -> Compression:
     """`same` is that of most input bytes."""
     if asked != "same":
         return Compression(asked)
-    sizes = {kind: sum(one.size for one in files if one.compression is kind) for kind in Compression}
+    sizes = {kind: files.bytes_of(kind) for kind in Compression}
     return max(sizes, key=lambda kind: sizes[kind])
 
 
-def _output_bytes(kind: Compression, files: Sequence[Input], stream: int, ratio: float) -> int:
+def _output_bytes(kind: Compression, files: Inputs, stream: int, ratio: float) -> int:
     """What the output will take, near enough to choose a number of shards by: from the inputs alone."""
     if kind is Compression.NONE:
         return stream
-    packed = any(not one.is_plain and one.size for one in files)
-    return int(stream / (ratio if packed else compressibility(files)))
+    return int(stream / (ratio if len(files.packed) else compressibility(files)))
+
+
+def _fixed(runtime: Runtime) -> int:
+    return AT_REST + runtime.workers * (PER_WORKER + 4 * BLOCK)
 
 
 def run_bytes(runtime: Runtime) -> int:
-    fixed = AT_REST + runtime.workers * (PER_WORKER + 4 * BLOCK)
+    fixed = _fixed(runtime)
     run = runtime.memory - fixed
     if run < LEAST_RUN:
         least = (fixed + LEAST_RUN) // 1_000_000 + 1
@@ -324,9 +334,12 @@ def run_bytes(runtime: Runtime) -> int:
     return run
 
 
-def _refuse_own_inputs(files: Sequence[Input], paths: Sequence[str]) -> None:
+def _refuse_own_inputs(files: Inputs, paths: Sequence[str]) -> None:
+    """By their real paths; only those are asked for them that could be one of the outputs."""
+    inodes = np.frombuffer(_kernel.stamps(naming.packed(paths)), np.uint64).reshape(4, -1)[3]
+    unknown = ~files.small & (files.inode == 0)
     ours = {os.path.realpath(path) for path in paths}
-    for one in files:
+    for one in files.some(np.flatnonzero(np.isin(files.inode, inodes) | unknown).tolist()):
         if os.path.realpath(one.path) in ours:
             raise UsageError(f"{one.path}: would be read and replaced: choose another prefix")
 

@@ -13,9 +13,10 @@ from croupier.errors import UsageError
 from croupier.frames import OVERHEAD, Block, Damage, OnCorrupt
 from croupier.output import Proof
 from croupier.runtime import Runtime
-from croupier.shuffling.inputs import Input
+from croupier.shuffling.inputs import Input, Inputs
 from croupier.shuffling.load import Load, Preparing, copied, part, plain_load
 from croupier.shuffling.run import PER_RECORD, Run
+from croupier.shuffling.small import TOGETHER, Kept, Small, SmallFiles
 from croupier.streams import open_file
 
 Tally = Callable[[Block], Mapping[str, int]]
@@ -96,7 +97,7 @@ class Reading:
 
     def __init__(
         self,
-        inputs: Sequence[Input],
+        inputs: Inputs,
         runtime: Runtime,
         on_corrupt: OnCorrupt,
         limit: int,
@@ -112,6 +113,9 @@ class Reading:
         self._whole = bytearray(len(inputs))  # 1 where all of a file is in runs
         self._covered: dict[int, Covered] = {}  # of files that are begun
         self._next_file = 0
+        self._small_files = SmallFiles(limit)
+        self._odd: list[int] = []  # of these, those that turned out not to be as simple
+        self._rest: list[range] = []  # small files that the last run had no room for
         self._begun: list[_Reader] = []
         self._left: list[Load] = []  # prepared, and in no run yet
         self._reading = self._waiting = 0  # threads
@@ -127,7 +131,8 @@ class Reading:
     @property
     def done(self) -> bool:
         """Whether everything is in runs."""
-        return not (self._begun or self._left or self._skip_whole() < len(self._inputs))
+        begun = self._begun or self._left or self._rest or self._odd
+        return not (begun or self._skip_whole() < len(self._inputs))
 
     # How far it is
 
@@ -143,9 +148,18 @@ class Reading:
         """From there."""
         for begin, end in state["whole"]:
             self._whole[begin:end] = b"\1" * (min(end, len(self._whole)) - begin)
-            self._runtime.advance(sum(one.size for one in self._inputs[begin:end]))
+            self._runtime.advance(int(self._inputs.sizes[begin:end].sum()))
         self._covered = {int(number): Covered(pieces) for number, pieces in state["parts"].items()}
         self.came, self.counts = Proof.from_dict(state["came"]), Counter(state["counts"])
+
+    def adopt(self, kept: Kept | None) -> Run | None:
+        """Take over the run with all that was read before, where there is one."""
+        if kept is None or self._tally is not None:
+            return None
+        self._whole = bytearray(b"\1") * len(self._inputs)
+        self.came = kept.came
+        self._runtime.advance(self._inputs.total, kept.came.records)
+        return kept.run
 
     # Reading
 
@@ -171,6 +185,9 @@ class Reading:
                 if load is not None:
                     self._add(run, load, keep=True)
                     continue
+            if self._preparing is None and (small := self._take_small()):
+                self._pour_small(run, small)
+                continue
             reader = self._take()
             if reader is None:
                 return
@@ -192,6 +209,58 @@ class Reading:
             if rest is not None:
                 reader.rest = rest
                 return self._give_back(reader)
+
+    def _take_small(self) -> range:
+        """Small files that nobody has read."""
+        with self._change:
+            if self._rest:
+                return self._rest.pop()
+            begin = self._skip_whole()
+            end = min(begin + TOGETHER - begin % TOGETHER, len(self._inputs))
+            free = self._inputs.small[begin:end] & (np.frombuffer(self._whole[begin:end], np.uint8) == 0)
+            some = range(begin, begin + int(np.append(free, False).argmin()))
+            some = range(
+                begin, min([number for number in self._covered if number in some], default=some.stop)
+            )
+            self._next_file = max(self._next_file, some.stop)
+            return some
+
+    def _pour_small(self, run: Run, files: range) -> None:
+        """All of some files."""
+        for block in self._small_files.read(self._inputs.names(files.start, files.stop)):
+            self._runtime.check()
+            count = len(block.size)
+            planned = slice(files.start, files.start + count)
+            same = block.taken & (block.size == self._inputs.sizes[planned])
+            same &= block.modified.view(np.int64) == self._inputs.modified[planned]
+            count = count if same.all() else int(same.argmin())
+            added = run.add_files(files.start, block.records[:count], block.buffer, block.bounds)
+            self._note_small(files.start, added, block)
+            files = files[added:]
+            if added < len(same):
+                self._put_back(files, odd=added == count or not run.records)
+                return
+
+    def _note_small(self, first: int, files: int, block: Small) -> None:
+        """All of these are in the run."""
+        records, stored = (int(column[:files].sum()) for column in (block.records, block.size))
+        proof = block.proof(0, records)
+        part = Block(block.buffer, block.bounds[: records + 1], 0, 0)
+        counts = self._tally(part) if self._tally and records else {}
+        with self._change:
+            self.came = self.came.plus(proof)
+            self.counts.update(counts)
+            self._whole[first : first + files] = b"\1" * files
+        self._runtime.advance(stored, records)
+
+    def _put_back(self, files: range, *, odd: bool) -> None:
+        """For later; an odd one (changed, say, or too large for an empty run) is read like any other file."""
+        with self._change:
+            if odd:
+                self._odd.append(files[0])
+                files = files[1:]
+            if files:
+                self._rest.append(files)
 
     def _prepare(self, run: Run, reader: _Reader, preparing: Preparing) -> None:
         """A block. While threads wait for a file to read, they read on while this one works on a copy."""
@@ -246,9 +315,9 @@ class Reading:
                 if self._begun:
                     self._reading += 1
                     return self._begun.pop(0)
-                number = self._skip_whole()
+                number = self._odd.pop() if self._odd else self._skip_whole()
                 if number < len(self._inputs):
-                    self._next_file = number + 1
+                    self._next_file = max(self._next_file, number + 1)
                     self._reading += 1
                     covered = self._covered.setdefault(number, Covered())
                     break

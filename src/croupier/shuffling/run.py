@@ -16,6 +16,8 @@ PER_RECORD = 48
 """Bytes of memory beside a frame: its edge (twice, for a moment), its key, its place, and to sort these."""
 DIGEST = 16
 """Bytes more for each record whose content decides its place."""
+PER_PIECE = 24
+"""Bytes for each piece of neighbours, where there are as many of them as records."""
 _STEP = 1 << 20
 
 Order = np.ndarray[tuple[int], np.dtype[np.intp]]
@@ -86,14 +88,14 @@ class Run:
     @property
     def held(self) -> int:
         """Bytes of memory that its records take."""
-        return self.bytes + self.records * self._cost
+        return self.bytes + self.records * self._cost + self._pieces * PER_PIECE
 
     def clear(self) -> None:
         """Begin anew."""
-        self.bytes = self.records = 0
+        self.bytes = self.records = self._pieces = 0
         self.full = False
         self._edges: list[Integers] = []
-        self._sources: list[tuple[int, int, int]] = []  # first frame, file, first record
+        self._sources: list[Integers] = []  # columns: first frame, file, first record
         self._parcels: list[Octets] = []
         self._digests: list[Digests] = []
 
@@ -108,7 +110,7 @@ class Run:
             begin, source = self.bytes, int(bounds[0])
             size = int(bounds[count]) - source
             self._edges.append(bounds[:count] - bounds[0] + np.uint64(begin))
-            self._sources.append((self.records, load.file, load.record))
+            self._sources.append(np.array([[self.records], [load.file], [load.record]], np.uint64))
             if load.parcels is not None:
                 self._parcels.append(load.parcels[:count])
             if load.digests is not None:
@@ -118,11 +120,37 @@ class Run:
         self._room[begin : begin + size] = np.frombuffer(load.buffer[source : source + size], np.uint8)
         return count
 
-    def _fitting(self, bounds: Integers) -> int:
+    def add_files(self, file: int, counts: Integers, buffer: memoryview, bounds: Integers) -> int:
+        """Copy all records of some small files, so many of each, from `file` on; gives of how many files.
+
+        An empty run that has no room for the first of them is not full: it may have room for a part.
+        """
+        ends = np.cumsum(counts)
+        with self._lock:
+            fitting = 0 if self.full else self._fitting(bounds, len(counts))
+            files = int(np.searchsorted(ends, np.uint64(fitting), side="right"))
+            count = int(ends[files - 1]) if files else 0
+            self.full |= files < len(counts) and self.records + count > 0
+            if not count:
+                return files
+            begin, source = self.bytes, int(bounds[0])
+            size = int(bounds[count]) - source
+            there = np.flatnonzero(counts[:files])
+            starts = (ends - counts)[there] + np.uint64(self.records)
+            numbers = there.astype(np.uint64) + np.uint64(file)
+            self._edges.append(bounds[:count] - bounds[0] + np.uint64(begin))
+            self._sources.append(np.stack([starts, numbers, np.zeros_like(starts)]))
+            self._pieces += len(there)
+            self.bytes += size
+            self.records += count
+        self._room[begin : begin + size] = np.frombuffer(buffer[source : source + size], np.uint8)
+        return files
+
+    def _fitting(self, bounds: Integers, pieces: int = 0) -> int:
         """How many of these frames there is room for."""
         sizes = bounds - bounds[0]
         costs = sizes + np.arange(len(bounds), dtype=np.uint64) * np.uint64(self._cost)
-        left = self._memory - self.bytes - self.records * self._cost
+        left = self._memory - self.held - pieces * PER_PIECE
         by_memory = int(np.searchsorted(costs, np.uint64(max(left, 0)), side="right"))
         by_room = int(np.searchsorted(sizes, np.uint64(len(self._room) - self.bytes), side="right"))
         fitting = min(by_memory, by_room) - 1
@@ -132,7 +160,7 @@ class Run:
         """By key, then file, then record."""
         bounds = np.concatenate([*self._edges, np.array([self.bytes], np.uint64)])
         self._edges = []
-        starts, files, firsts = np.array(self._sources, np.uint64).reshape(-1, 3).T.copy()
+        starts, files, firsts = np.concatenate([np.empty((3, 0), np.uint64), *self._sources], axis=1)
         digests = None
         if self._digests:
             both = np.concatenate(self._digests)

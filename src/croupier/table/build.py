@@ -63,13 +63,19 @@ def build(
     size = max(1, min(TOGETHER, len(paths) // (4 * runtime.workers)))
     batches = [paths[at : at + size] for at in range(0, len(paths), size)]
     runtime.phase("open", len(paths), "files")
-    surveys = list(runtime.map(lambda batch: _survey(batch, limit, runtime), batches))
-    return _Maker(paths, surveys, runtime, on_corrupt, limit, on_damage).make()
+    surveys: list[_Survey] = []
+    names: list[str] = []
+    for batch, survey in zip(
+        batches, runtime.map(lambda one: _survey(one, limit, runtime), batches), strict=True
+    ):
+        surveys.append(survey)
+        names += naming.split_folders(batch)[0]  # while the threads go on
+    return _Maker(paths, names, surveys, runtime, on_corrupt, limit, on_damage).make()
 
 
 def _survey(paths: Sequence[str], limit: int, runtime: Runtime) -> _Survey:
     runtime.check()
-    columns, lengths = _kernel.survey(list(paths), limit)
+    columns, lengths = _kernel.survey(naming.packed(paths), limit)
     table = np.frombuffer(columns, np.uint64).reshape(9, len(paths))
     runtime.advance(len(paths), int(table[_RECORDS].sum()))
     return _Survey(table, np.frombuffer(lengths, np.uint64).astype(np.uint16))
@@ -100,13 +106,14 @@ class _Maker:
     def __init__(
         self,
         paths: Sequence[str],
+        names: Sequence[str],
         surveys: list[_Survey],
         runtime: Runtime,
         on_corrupt: OnCorrupt,
         limit: int,
         on_damage: Callable[[Damage], None],
     ) -> None:
-        self._paths, self._surveys, self._runtime = paths, surveys, runtime
+        self._paths, self._names, self._surveys, self._runtime = paths, names, surveys, runtime
         self._policy, self._limit, self._on_damage = on_corrupt, limit, on_damage
         nothing = np.zeros((9, 0), np.uint64)
         self._columns = np.concatenate([nothing, *(one.columns for one in surveys)], axis=1)
@@ -132,8 +139,8 @@ class _Maker:
                 self._add_survey(survey, row, np.flatnonzero(left[row : row + files]).tolist(), parts)
                 row += files
         packed = self._lengths.finish(), self._raw.finish(), self._stored.finish()
-        names, _ = naming.split_folders(self._paths)
-        return Table(names, self._kind, self._identity, self._records, self._fragments, *packed), self._holes
+        columns = self._kind, self._identity, self._records, self._fragments
+        return Table(self._names, *columns, *packed), self._holes
 
     def _refuse_unreadable(self) -> None:
         for row in np.flatnonzero(self._columns[_KIND] == _kernel.SURVEY_FAILED).tolist():

@@ -25,7 +25,7 @@ from croupier.runtime import Runtime
 from croupier.table import format as on_disk
 from croupier.table.identity import Identity, sample
 from croupier.table.model import Table, join
-from croupier.table.packed import Integers
+from croupier.table.packed import Integers, Rows
 
 NAME = "records.table"
 GRAIN = 2_000_000_000
@@ -38,11 +38,11 @@ Places = list[range]
 class Kept(NamedTuple):
     """What was found of some files."""
 
-    known: list[int]
+    known: Rows
     """Those with a fresh table, by their place among the files."""
     table: Table
     """Of these, in their order."""
-    unknown: list[int]
+    unknown: Rows
     """The others."""
     problem: TableError | None
     """What was wrong with a damaged table."""
@@ -51,7 +51,8 @@ class Kept(NamedTuple):
 def look_up(paths: Sequence[str], runtime: Runtime) -> Kept:
     """The fresh tables of files that are kept."""
     names, runs = naming.split_folders(paths)
-    known: list[int] = []
+    there = np.zeros(len(paths), np.bool_)
+    known: list[Rows] = []
     tables: list[Table] = []
     problem = None
     for folder, places in _by_folder(runs).items():
@@ -64,23 +65,34 @@ def look_up(paths: Sequence[str], runtime: Runtime) -> Kept:
             continue
         table, made = kept
         found, rows = _rows(table, names, places)
-        fresh = _fresh([paths[number] for number in found], table.identity.take(rows), made, runtime)
+        fresh = _fresh(_some(paths, found), table.identity.take(rows), made, runtime)
         if len(fresh) < len(found):
-            found, rows = [found[place] for place in fresh], rows[fresh]
-        tables.append(table.take(rows, [names[number] for number in found]))
-        known += found
-    unknown = sorted(set(range(len(paths))).difference(known))
-    return Kept(known, join(tables), unknown, problem)
+            found, rows = found[fresh], rows[fresh]
+        tables.append(table.take(rows, _some(names, found)))
+        there[found] = True
+        known.append(found)
+    return Kept(np.concatenate([_NO_ROWS, *known]), join(tables), np.flatnonzero(~there), problem)
 
 
-def _rows(table: Table, names: Sequence[str], places: Places) -> tuple[list[int], Integers]:
+def _some(names: Sequence[str], numbers: Rows) -> Sequence[str]:
+    """Those of ascending numbers."""
+    if len(numbers) and numbers[-1] - numbers[0] + 1 == len(numbers):  # nearly always
+        return names[numbers[0] : numbers[-1] + 1]
+    return [names[number] for number in numbers.tolist()]
+
+
+_NO_ROWS = np.empty(0, np.intp)
+
+
+def _rows(table: Table, names: Sequence[str], places: Places) -> tuple[Rows, Integers]:
     """Which of the files in these places a folder's table has, and in which rows."""
-    numbers = _numbers(places)
+    numbers = np.concatenate([np.arange(some.start, some.stop) for some in places])
     if len(places) == 1 and names[places[0].start : places[0].stop] == table.names:  # nearly always
         return numbers, np.arange(len(table), dtype=np.uint64)
     row_of = {name: row for row, name in enumerate(table.names)}
-    found = [number for number in numbers if names[number] in row_of]
-    return found, np.array([row_of[names[number]] for number in found], np.uint64)
+    rows = [row_of.get(names[number], -1) for number in numbers.tolist()]
+    found = np.array(rows, np.intp)
+    return numbers[found >= 0], found[found >= 0].astype(np.uint64)
 
 
 def load(folder: str) -> tuple[Table, int] | None:
@@ -183,15 +195,11 @@ def _by_folder(runs: Iterable[tuple[str, int]]) -> dict[str, Places]:
     return places
 
 
-def _numbers(places: Places) -> list[int]:
-    return [number for some in places for number in some]
-
-
-def _fresh(paths: list[str], identity: Identity, made: int, runtime: Runtime) -> list[int]:
+def _fresh(paths: Sequence[str], identity: Identity, made: int, runtime: Runtime) -> Rows:
     """The places of files that are what they were when a table was made."""
     step = 4096
 
-    def check(begin: int) -> list[int]:
+    def check(begin: int) -> Rows:
         runtime.check()
         part = slice(begin, begin + step)
         rows, now = np.stack([column[part] for column in identity]), _stamps(paths[part])
@@ -200,19 +208,19 @@ def _fresh(paths: list[str], identity: Identity, made: int, runtime: Runtime) ->
         sure = alike & settled & (rows[2:4] == now[2:]).all(axis=0)
         doubtful = np.flatnonzero(alike & ~sure).tolist()
         sure[[place for place in doubtful if _has_digest(paths[begin + place], *rows[[0, 4], place])]] = True
-        return (begin + np.flatnonzero(sure)).tolist()
+        return begin + np.flatnonzero(sure)
 
     starts = range(0, len(paths), step)
     checked = map(check, starts) if len(starts) < 2 else runtime.map(check, starts)
-    return [place for part in checked for place in part]
+    return np.concatenate([_NO_ROWS, *checked])
 
 
 _NOTHING = np.uint64((1 << 64) - 1)
 
 
-def _stamps(paths: list[str]) -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
+def _stamps(paths: Sequence[str]) -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
     """Sizes, times of modification and of change, inodes: all _NOTHING where there is no such file."""
-    return np.frombuffer(_kernel.stamps(paths), np.uint64).reshape(4, len(paths))
+    return np.frombuffer(_kernel.stamps(naming.packed(paths)), np.uint64).reshape(4, len(paths))
 
 
 def _has_digest(path: str, size: np.uint64, digest: np.uint64) -> bool:

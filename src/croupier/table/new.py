@@ -43,7 +43,9 @@ class FileIndex:
 
 def _stamp(path: str) -> list[int]:
     with storage.reporting("read", path):
-        size, modified, changed, inode = np.frombuffer(_kernel.stamps([path]), np.uint64).tolist()
+        size, modified, changed, inode = np.frombuffer(
+            _kernel.stamps(naming.packed([path])), np.uint64
+        ).tolist()
         return [size, modified, changed, inode, sample(path, size)]
 
 
