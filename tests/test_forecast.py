@@ -31,7 +31,7 @@ DISK = Place("/data", 1, Device(read=2e9, write=1e9, random=20_000))
 OTHER = Place("/scratch", 2, Device(read=4e9, write=4e9, random=60_000))
 PLAIN = Facts(
     strategy="memory",
-    fits=False,
+    stays=False,
     memory=32 * GB,
     fixed=GB,
     workers=4,
@@ -151,7 +151,7 @@ def test_fragments_are_compressed_once_and_moved():
     assert spill[1] > found.seconds, "compresses twice"
     assert spill[2] == 20 * GB // 16
     assert memory[2] == 0
-    held = predict(replace(GZIP, strategy="fragments", fits=True))
+    held = predict(replace(GZIP, strategy="fragments", stays=True))
     assert held.spilled_bytes == held.phases[0].limits["writing"] == 0
     assert held.phases[1].limits["reading"] == 0
 
@@ -198,7 +198,7 @@ def test_memory_is_the_budget_or_what_everything_takes():
     assert predict(replace(PLAIN, strategy="spill", memory=20 * GB)).peak_bytes == 20 * GB
     assert predict(replace(GZIP, strategy="fragments", memory=3 * GB)).peak_bytes == 3 * GB
     assert predict(replace(PLAIN, strategy="gather")).peak_bytes < 2 * GB
-    held = predict(replace(GZIP, strategy="fragments", fits=True)).peak_bytes
+    held = predict(replace(GZIP, strategy="fragments", stays=True)).peak_bytes
     assert held == 2 * GB + 130_000 * PER_RECORD
 
 

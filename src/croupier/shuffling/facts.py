@@ -21,7 +21,7 @@ from croupier.runtime import Expected, Runtime
 from croupier.shuffling import probe
 from croupier.shuffling.forecast import Facts, Forecast, Level, Place, predict
 from croupier.shuffling.inputs import Input, Inputs
-from croupier.shuffling.planning import Plan, cache_holds, fragments_fit
+from croupier.shuffling.planning import Plan, cache_holds, fragments_stay
 from croupier.table.keep import look_up
 from croupier.table.packed import Integers
 
@@ -173,7 +173,7 @@ def gather(plan: Plan, runtime: Runtime, *, measure: bool) -> Facts:
     )
     return Facts(
         strategy=plan.strategy,
-        fits=fragments_fit(plan.output_bytes, plan.mean_bytes, plan.run_bytes),
+        stays=fragments_stay(plan.output_bytes, plan.mean_bytes, plan.run_bytes),
         memory=plan.memory,
         fixed=plan.memory - plan.run_bytes,
         workers=plan.workers,

@@ -63,8 +63,8 @@ class Facts:
     """All that a forecast depends on."""
 
     strategy: str
-    fits: bool
-    """Whether memory holds all records as they are moved: then fragments need no temporary file."""
+    stays: bool
+    """Whether fragments stay in memory until they are written."""
     memory: int
     """The budget."""
     fixed: int
@@ -105,7 +105,7 @@ class Facts:
     def spilled_bytes(self) -> int:
         """Temporary files: records, compressed where that pays, or what will be the output's fragments."""
         if self.strategy == "fragments":
-            return 0 if self.fits else self.output_bytes
+            return 0 if self.stays else self.output_bytes
         if self.strategy != "spill":
             return 0
         ratio = self.at(1).ratio
@@ -116,7 +116,7 @@ class Facts:
         """What is in memory, as far as memory goes."""
         held = {
             "memory": self.stream_bytes,
-            "fragments": (1 if self.fits else 2) * self.output_bytes,
+            "fragments": (1 if self.stays else 2) * self.output_bytes,
             "spill": 2 * self.stream_bytes,
             "gather": min(_WINDOWS, self.stream_bytes),
         }

@@ -33,6 +33,8 @@ from croupier.work import WorkFolder, is_left
 _MOST_BLOCK, _LEAST_BLOCK = 4 << 20, 1 << 16
 _KEPT = 64
 """Rooms for blocks of spills that are kept to be used again."""
+_LEAST_RUN = 16 << 20
+"""Of compressed records, where memory has room for more."""
 _SPLICE = 1 << 20
 """Bytes of parcels that one task takes."""
 
@@ -167,7 +169,9 @@ class _Job:
         budget = plan.run_bytes
         kept, plan.inputs.kept = reading.adopt(plan.inputs.kept), None
         share = budget // 2 if several and kept is None else budget
-        free = [self._new_run(share) for _ in range(budget // share)] if kept is None else [kept]
+        if several and plan.strategy == "fragments":  # a tenth of the work is lost at most
+            share = min(share, max(plan.held_bytes // 10, _LEAST_RUN))
+        free = [self._new_run(share) for _ in range(1 + several)] if kept is None else [kept]
         runs = plan.held_bytes * 5 // (4 * share) + 2  # a block of each is in memory at once
         block = min(max(budget // (8 * runs), _LEAST_BLOCK), _MOST_BLOCK)
         spilling: Task[Run] | None = None
@@ -180,7 +184,7 @@ class _Job:
             if not run.records and not reading.done:
                 if share == budget:
                     raise reading.too_large()
-                share = budget  # a record that half of it has no room for
+                share = budget  # a record that a part of it has no room for
                 free.clear()
                 del run
                 free.append(self._new_run(share))

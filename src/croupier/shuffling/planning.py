@@ -192,7 +192,7 @@ def make_plan(
         files.kept = None
     held = int(min(written, stream) * _PARCELS) if strategy == "fragments" else stream
     spilled = 0
-    if strategy == "spill" or (strategy == "fragments" and not fits(held, mean, run)):
+    if strategy == "spill" or (strategy == "fragments" and not fragments_stay(written, mean, run)):
         spilled = held if strategy == "fragments" or not packed else min(stream, stored * 3)
     folder = os.path.dirname(os.path.abspath(target))
     tmp_dir = None if asked.tmp_dir is None else os.fspath(asked.tmp_dir)
@@ -212,6 +212,9 @@ def make_plan(
     return plan
 
 
+_WORTH_KEEPING = 256_000_000
+"""Bytes of fragments that took so long to compress that they are spilled as they come, whatever memory holds:
+who goes on after an interruption has them. They are a twentieth of the bytes that were compressed."""
 _PARCELS = 1.3
 """Bytes of compressed records in memory to those of the output: some compress less well than the sample."""
 
@@ -226,9 +229,9 @@ def cache_holds(stream: int) -> bool:
     return stream * 5 // 4 < available_memory()
 
 
-def fragments_fit(written: int, mean: int, run: int) -> bool:
-    """Whether compressed records that become so many bytes of output fit in memory at once."""
-    return fits(int(written * _PARCELS), mean, run)
+def fragments_stay(written: int, mean: int, run: int) -> bool:
+    """Whether compressed records, so many bytes of output, stay in memory until they are written."""
+    return written < _WORTH_KEEPING and fits(int(written * _PARCELS), mean, run)
 
 
 def other_strategies(plan: Plan) -> list[Strategy]:
@@ -270,7 +273,7 @@ def _choose(
             raise UsageError(f"strategy {asked.strategy} {why}{sizes}")
         return asked.strategy, "as asked"
     if large:
-        where = "" if fragments_fit(written, mean, run) else ", and even so memory has no room for all"
+        where = "" if fragments_stay(written, mean, run) else "; what is compressed is kept on disk"
         return "fragments", f"records are large, about {mean:,} bytes{where}"
     if gathers and stream >= SMALL_FILE * len(files):
         if cache_holds(stream):
