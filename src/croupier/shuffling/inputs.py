@@ -13,6 +13,7 @@ from croupier import naming, storage
 from croupier.codec.detect import HEAD, Compression, detect
 from croupier.codec.inflate import Inflater
 from croupier.errors import DataError, StaleError, UsageError
+from croupier.frames import BLOCK
 from croupier.streams import open_file
 
 SAMPLE = 1 << 18
@@ -108,7 +109,7 @@ def mean_frame(inputs: Sequence[Input]) -> int:
     size = records = 0
     some = [one for one in inputs if one.size]
     for one in some[:: len(some) // SAMPLED + 1]:
-        with open_file(one.path, "skip", on_damage=lambda damage: None) as opened:
+        with open_file(one.path, "skip", on_damage=lambda damage: None, giants_from=BLOCK) as opened:
             for block in opened.frames:
                 size += int(block.bounds[-1] - block.bounds[0])
                 records += len(block)
@@ -121,7 +122,7 @@ def check_beginnings(inputs: Iterable[Input], on_corrupt: str) -> None:
     if on_corrupt != "fail":
         return
     for one in inputs:
-        with open_file(one.path) as opened:
+        with open_file(one.path, giants_from=BLOCK) as opened:
             try:
                 next(iter(opened.frames), None)
             except DataError as error:
