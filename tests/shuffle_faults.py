@@ -7,6 +7,7 @@ watched, so reading fails as well as writing.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -34,12 +35,13 @@ class Scenario(NamedTuple):
     strategy: str
     compression: str
     run: int = RUN
+    inputs: str = "in"
 
     def act(self, folder):
         """In the child."""
         planning.run_bytes = lambda runtime: self.run
         croupier.shuffle(
-            folder / "in" / "*",
+            folder / self.inputs / "*",
             folder / "out" / "t",
             seed=5,
             shards=SHARDS,
@@ -60,6 +62,7 @@ SCENARIOS = {
         Scenario("spill", "spill", "none"),
         Scenario("spill-gzip", "spill", "gzip"),
         Scenario("fragments", "fragments", "gzip"),
+        Scenario("giants", "spill", "none", inputs="giants"),
     )
 }
 
@@ -72,7 +75,7 @@ def _marker(folder):
 def lay_out(folder):
     """Inputs, an empty temporary folder, and what must not be touched."""
     rng = random.Random(6)
-    for name in ("in", "tmp", "out/.croupier"):
+    for name in ("in", "giants", "tmp", "out/.croupier"):
         (folder / name).mkdir(parents=True)
     for number in range(3):
         records = [
@@ -80,6 +83,11 @@ def lay_out(folder):
         ]
         records[40] += rng.randbytes(20_000) + bytes(20_000)
         (folder / "in" / f"{number}.tfrecord").write_bytes(framed(records))
+        records[60] += bytes(
+            2 << 20
+        )  # too large for memory: kept in a temporary file, as this one is compressed
+        packed = gzip.compress(framed(records), 1, mtime=0)
+        (folder / "giants" / f"{number}.tfrecord.gz").write_bytes(packed)
     (folder / "out" / "bystander.tfrecord").write_bytes(b"not ours")
     (folder / "out" / ".croupier" / "bystander.receipt.json").write_bytes(b"{}")
 

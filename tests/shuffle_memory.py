@@ -30,6 +30,8 @@ class Case(NamedTuple):
     flags: tuple[str, ...] = ()
     gzip: bool = False
     """Of the inputs."""
+    even: bool = False
+    """Records are mostly zeros."""
 
     @property
     def allowed(self):
@@ -60,6 +62,31 @@ FULL = (
     Case("small records, gzip to gzip", 256 * MIB, (0, 600), 8 * 256 * MIB, ("--level", "1"), gzip=True),
     Case("up to half the budget", 256 * MIB, (1, 128 * MIB), 20 * 256 * MIB),
     Case("up to half the budget", 512 * MIB, (1, 256 * MIB), 10 * 512 * MIB),
+    *(
+        Case(
+            f"up to half the budget, {what}",
+            budget,
+            (1, budget // 2),
+            4 * budget,
+            flags,
+            gzip=gzip,
+            even=even,
+        )
+        for budget in (112 * MIB, 256 * MIB)
+        for even in (False, True)
+        for what, gzip, flags in (
+            (f"spill, even {even}", False, SPILL),
+            (f"to gzip, even {even}", False, TO_GZIP),
+            (f"gzip to gzip, even {even}", True, ("--level", "1")),
+            (f"gzip to plain, even {even}", True, ("--compression", "none")),
+            (f"gzip to zlib, even {even}", True, ("--compression", "zlib", "--level", "1")),
+        )
+    ),
+)
+HALF = (
+    Case("half, plain", 112 * MIB, (1, 56 * MIB), 100 * MIB, SPILL),
+    Case("half, gzip, even", 112 * MIB, (1, 56 * MIB), 100 * MIB, ("--level", "1"), gzip=True, even=True),
+    Case("half of 256", 256 * MIB, (1, 128 * MIB), 130 * MIB, TO_GZIP, even=True),
 )
 
 
@@ -67,7 +94,10 @@ def make(folder, case):
     """Eight files. Sizes are spread evenly by their logarithms; both extremes are there."""
     low, high = case.sizes
     rng = random.Random(case.name)
-    pool = rng.randbytes(4 * MIB) * (high // (4 * MIB) + 2)
+    some = rng.randbytes(4 * MIB)
+    if case.even:
+        some = b"".join(some[at : at + 100] + bytes(8092) for at in range(0, 4 * MIB, 8192))
+    pool = some * (high // (4 * MIB) + 2)
     view = memoryview(pool)
     each = case.amount // 8
 

@@ -9,7 +9,7 @@ import pytest
 import croupier
 import shuffle_memory
 from dataset_help import framed
-from shuffle_memory import FULL, MIB, QUICK
+from shuffle_memory import FULL, HALF, MIB, QUICK
 
 pytestmark = pytest.mark.unsanitized
 
@@ -24,6 +24,13 @@ def test_memory(tmp_path, case):
     assert not complaints, "\n".join(complaints)
     assert done.receipt["spilled_runs"] >= 2
     assert done.peak > 40 * MIB, "the watch saw nothing"
+
+
+@pytest.mark.parametrize("case", HALF, ids=named)
+def test_memory_for_records_of_half_the_budget(tmp_path, case):
+    done, complaints = shuffle_memory.trial(tmp_path / "case", case)
+    assert not complaints, "\n".join(complaints)
+    assert done.peak > 30 * MIB, "the watch saw nothing"
 
 
 @pytest.mark.slow
@@ -65,5 +72,7 @@ def test_what_no_budget_holds_is_refused_before_anything_is_written(tmp_path):
     giant = [b"small", bytes(150 * MIB), b"small"]
     (tmp_path / "b.tfrecord").write_bytes(framed(giant))
     with pytest.raises(croupier.UsageError, match=r"b\.tfrecord.*record 1.*give at least"):
-        croupier.shuffle(tmp_path / "?.tfrecord", tmp_path / "out" / "t", memory=112 * MIB, workers=2)
+        croupier.shuffle(
+            tmp_path / "?.tfrecord", tmp_path / "out" / "t", memory=112 * MIB, workers=2, on_corrupt="skip"
+        )
     assert not list(tmp_path.glob("out/**/*t-0*"))

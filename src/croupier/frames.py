@@ -45,6 +45,18 @@ BLOCK = 1 << 20
 MIN_FRAME_ROOM = 1 << 15  # frames that one scan can report: 32 bytes of block each, 256 KiB of bounds
 
 
+class Giant:
+    """A frame that is handed out in pieces: use them up before the next block is asked for."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        """Of its payload."""
+        self.pieces: Iterator[memoryview] = iter(())
+        """The payload, each valid until the next one is asked for; damage is raised, whatever the policy."""
+        self.crc: int | None = None
+        """As stored, after the last piece; None: the file ended before that, and that is tolerated."""
+
+
 class Block(NamedTuple):
     """Whole frames that stand in memory; valid until the next one is asked for."""
 
@@ -55,6 +67,8 @@ class Block(NamedTuple):
     """Stream offset of buffer[0]."""
     record: int
     """Number of the first frame in its file."""
+    giant: Giant | None = None
+    """The one frame, where it does not stand in memory."""
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -95,7 +109,7 @@ class FrameReader:
         0          bounds[0]           bounds[-1]         end
 
     A frame longer than the buffer makes it grow, but only as its bytes arrive: a declared length of 2^63
-    allocates nothing.
+    allocates nothing. One longer than `giants_from` is handed out in pieces, and the buffer stays as it is.
     """
 
     def __init__(
@@ -111,10 +125,11 @@ class FrameReader:
         hint: str = "",
         start: int = 0,
         record: int = 0,
+        giants_from: int = EVERYTHING,
     ) -> None:
         """`source` stands at byte `start` of the stream, where record number `record` begins."""
         check_on_corrupt(on_corrupt)
-        self._hint = hint
+        self._hint, self._giants_from = hint, giants_from
         self._source, self._path, self._size, self._inflated = source, path, size, inflated
         self._policy, self._limit, self._on_damage = on_corrupt, max_record, on_damage
         self._view = memoryview(bytearray(BLOCK if size is None else max(min(size, BLOCK), 64)))
@@ -142,6 +157,9 @@ class FrameReader:
             if why == _kernel.FULL:
                 continue
             if why == _kernel.PARTIAL:
+                if self._giants_from < EVERYTHING and self._is_giant():
+                    yield from self._giant()
+                    continue
                 if not self._cannot_end() and self._fill():
                     continue
                 if self._start == self._end:
@@ -216,6 +234,71 @@ class FrameReader:
             if not self._fill():
                 return
         self._start += count
+
+    # Giants
+
+    def _is_giant(self) -> bool:
+        """Whether the frame under way is one, as far as can be told."""
+        return self._declared() + OVERHEAD > self._giants_from and not self._cannot_end()
+
+    def _giant(self) -> Iterator[Block]:
+        """The next frame, whose header is right; what nobody wants of it is checked all the same."""
+        giant = Giant(self._declared())
+        giant.pieces = self._pieces(giant)
+        bounds = np.array([0, giant.length + OVERHEAD], np.uint64)
+        yield Block(memoryview(b""), bounds, self.offset, self.records, giant)
+        for _ in giant.pieces:
+            pass
+
+    def _pieces(self, giant: Giant) -> Iterator[memoryview]:
+        """Behind the header, which stays at the front of the buffer, its bytes come and go."""
+        view, kept = self._view, self._end - self._start
+        view[:kept] = view[self._start : self._end]
+        self._origin += self._start
+        self._start, self._end = 0, kept
+        at, left, crc = HEADER, giant.length, 0
+        while left:
+            if at == self._end:
+                at = self._go_on_behind(at)
+            if at == self._end:
+                return self._end_torn(giant, HEADER + giant.length - left)
+            piece = view[at : min(at + left, self._end)]
+            crc = _kernel.crc32c(piece, crc)
+            yield piece
+            at, left = at + len(piece), left - len(piece)
+        while self._end - at < FOOTER:
+            before = self._end - at
+            at = self._go_on_behind(at)
+            if self._end - at == before:
+                return self._end_torn(giant, HEADER + giant.length + before)
+        (found,) = struct.unpack_from("<I", view, at)
+        if found != masked(crc):
+            problem = "the record's payload does not match its checksum"
+            raise self._wrong(PayloadError, problem, f"{masked(crc):#010x}", f"{found:#010x}")
+        self._start = at + FOOTER
+        self._origin += giant.length + OVERHEAD - self._start
+        self.records += 1
+        giant.crc = found
+
+    def _go_on_behind(self, at: int) -> int:
+        """Read on behind the header and what stands from `at` on; gives where that stands now."""
+        kept = self._end - at
+        self._view[HEADER : HEADER + kept] = self._view[at : self._end]
+        self._end = HEADER + kept
+        got = self._read(self._view[self._end :])
+        self._end += got
+        self._ended = not got
+        return HEADER
+
+    def _end_torn(self, giant: Giant, have: int) -> None:
+        """The stream has ended inside a giant, of which it has so many bytes."""
+        problem = f"the file ends inside a record of {giant.length:,} bytes"
+        if self._policy == "fail":
+            raise self._wrong(TruncatedError, problem, giant.length + OVERHEAD, have)
+        begin = self.offset
+        self._on_damage(Damage(self._path, begin, begin + have, problem, self.records, self._inflated))
+        self._start = self._end
+        self._origin = begin + have - self._end
 
     # Damage
 
@@ -301,6 +384,17 @@ class FrameReader:
             found=found,
             inflated=self._inflated,
         )
+
+
+def masked(crc: int) -> int:
+    """A CRC-32C as frames store it."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def header(length: int) -> bytes:
+    """What a frame begins with."""
+    declared = struct.pack("<Q", length)
+    return declared + struct.pack("<I", _kernel.masked_crc32c(declared))
 
 
 def is_header(head: bytes | memoryview) -> bool:

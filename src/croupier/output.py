@@ -6,11 +6,9 @@ fingerprint added up, before it is compressed; `publish` compares that with what
 
 from __future__ import annotations
 
-import os
 import platform
-import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -23,6 +21,8 @@ from croupier.codec.deflate import Encoded, SeekableGzip
 from croupier.codec.detect import Compression
 from croupier.errors import IntegrityError, UsageError
 from croupier.frames import OVERHEAD
+from croupier.framing import Framing, even
+from croupier.output_names import choose_compression, file_names
 from croupier.publish import ShardSet
 from croupier.runtime import MIB, Ordered, Runtime, Task
 from croupier.storage import AtomicFile
@@ -51,10 +51,6 @@ _KINDS = {
     Compression.ZLIB: Kind.ZLIB,
 }
 
-_SUFFIX = re.compile(r"(\.(tfrecords?|tfrec))?(\.(gz|zlib|zz))?$")
-_ANY = "-?????-of-?????"
-_EXACT = re.compile(r"-\d{5,}-of-\d{5,}$")
-
 
 class Proof(NamedTuple):
     """Records, payload bytes and fingerprint: of what came in, and of what went out."""
@@ -68,6 +64,13 @@ class Proof(NamedTuple):
         """From what the kernel adds up."""
         records, payload, low, high = totals.tolist()
         return cls(records, payload, low + (high << 64))
+
+    @classmethod
+    def of_one(cls, length: int, crc: int) -> Proof:
+        """Of a record by its payload's size, and checksum as its frame stores it."""
+        totals = np.zeros(4, np.uint64)
+        _kernel.fingerprint_of(np.array([length], np.uint64), np.array([crc], np.uint64), totals)
+        return cls.of(totals)
 
     def plus(self, other: Proof) -> Proof:
         """Of both together."""
@@ -145,7 +148,7 @@ class Output:
         overwrite: bool,
         runtime: Runtime,
     ) -> None:
-        self._compression = _choose_compression(prefix_or_path, compression)
+        self._compression = choose_compression(prefix_or_path, compression)
         self._level = deflate.check_level(level)
         self._gzip = SeekableGzip(self._level)
         self.name, self.paths = file_names(prefix_or_path, shards, self._compression)
@@ -254,6 +257,42 @@ class Output:
         encoded, proof, bounds = make(*arguments)
         return _Done(_Work(shard, bytearray(), memoryview(b""), bounds, bounds.tolist()), encoded, proof)
 
+    def pour(self, shard: Shard, length: int, read: Callable[[], Iterator[memoryview]]) -> None:
+        """Add a record longer than BLOCK, from pieces of its payload; the bytes are as for any other."""
+        if self._compression is Compression.GZIP and length + OVERHEAD <= deflate.STREAMED:
+            self.splice(shard, length, self._fragment, length, read)
+            return
+        self._hand_over(shard, last=True)
+        for done in self._ordered.drain():
+            self._store(done)
+        self._begin_file(shard)
+        frame, before, stream = Framing(length), shard.file.written, shard.stream
+        if self._compression is Compression.GZIP:
+            stream = deflate.FragmentStream(self._level)
+        for piece in even(frame.pieces(read()), deflate.PIECE):
+            self._runtime.check()
+            shard.file.write(piece if stream is None else stream.compress(piece))
+        size, fragments = length + OVERHEAD, []
+        if self._compression is Compression.GZIP:
+            shard.file.write(stream.flush())
+            shard.crc = deflate.crc32_combine(shard.crc, stream.crc, size)
+            fragments = [shard.file.written - before]
+        shard.size += size
+        shard.proof = shard.proof.plus(Proof.of_one(length, frame.crc))
+        if shard.index is not None:
+            shard.index.add(np.array([0, size], np.uint64), [0, size], fragments)
+
+    def _fragment(
+        self, length: int, read: Callable[[], Iterator[memoryview]]
+    ) -> tuple[Encoded, Proof, _Integers]:
+        """On a thread."""
+        frame, whole = Framing(length), bytearray()
+        for piece in frame.pieces(read()):
+            whole += piece
+        data, crc = deflate.fragment(memoryview(whole), self._level)
+        bounds = np.array([0, len(whole)], np.uint64)
+        return Encoded(data, crc, len(whole), [len(data)]), Proof.of_one(length, frame.crc), bounds
+
     def finish(self, shard: Shard) -> None:
         """No frame follows in this shard."""
         self._hand_over(shard, last=True)
@@ -300,17 +339,16 @@ class Output:
         if self._compression is Compression.GZIP:
             encoded = self._gzip.encode(view, edges)
         elif self._compression is Compression.ZLIB:
-            encoded = Encoded(shard.stream.compress(view), 0, len(view), [])
+            step = deflate.PIECE if len(view) > BLOCK else BLOCK  # longer: one record; see `pour`
+            pieces = [shard.stream.compress(view[at : at + step]) for at in range(0, len(view), step)]
+            encoded = Encoded(b"".join(pieces), 0, len(view), [])
         else:
             encoded = Encoded(view, 0, len(view), [])
         return _Done(work, encoded, Proof.of(totals))
 
     def _store(self, done: _Done) -> None:
         shard, block = done.work.shard, done.work.block
-        if not shard.size and self._direct:
-            shard.file.write_direct()
-        if not shard.size and self._compression is Compression.GZIP:
-            shard.file.write(self._gzip.header)
+        self._begin_file(shard)
         shard.file.write(done.encoded.data)
         if self._compression is Compression.GZIP:
             shard.crc = deflate.crc32_combine(shard.crc, done.encoded.crc, done.encoded.size)
@@ -323,6 +361,13 @@ class Output:
             self._free.append(block)
         if shard.ended and not shard.under_way:
             self._end(shard)
+
+    def _begin_file(self, shard: Shard) -> None:
+        """Before its first frames."""
+        if not shard.size and self._direct:
+            shard.file.write_direct()
+        if not shard.size and self._compression is Compression.GZIP:
+            shard.file.write(self._gzip.header)
 
     def _end(self, shard: Shard) -> None:
         """All frames are in the file: add what stands behind them."""
@@ -403,41 +448,3 @@ def _are_neighbours(order: _Integers) -> bool:
         and int(order[-1]) - int(order[0]) == len(order) - 1
         and bool((np.diff(order) == 1).all())
     )
-
-
-def _choose_compression(path: str, compression: str | None) -> Compression:
-    """What was asked for, else what the name says; TensorFlow's spellings are understood."""
-    suffix = os.path.splitext(path)[1].lower()
-    by_name = deflate.SUFFIXES.get(suffix)
-    if compression is None:
-        return by_name or Compression.NONE
-    try:
-        chosen = Compression((compression or "none").lower())
-    except ValueError:
-        raise UsageError(f"compression must be none, gzip or zlib, not {compression!r}") from None
-    if by_name not in (None, chosen):
-        raise UsageError(f"{path}: the name says {by_name.value}, compression says {chosen.value}")
-    return chosen
-
-
-def file_names(path: str, shards: int, compression: Compression) -> tuple[str, list[str]]:
-    """The name of the output as a whole, and of each file."""
-    if shards < 1:
-        raise UsageError(f"shards must be at least 1, not {shards}")
-    folder, base = os.path.split(path)
-    if not base or base.startswith(_ANY):
-        raise UsageError(f"{path}: a name for the files is missing")
-    if _ANY in base:  # as its readers will name it: numbers stand there, of a single shard, too
-        stem, _, suffix = base.partition(_ANY)
-        return stem, [os.path.join(folder, _shard(stem, number, shards, suffix)) for number in range(shards)]
-    match = _SUFFIX.search(base)
-    stem, suffix = (base[: match.start()], match.group()) if match else (base, "")
-    if shards == 1 and (suffix or _EXACT.search(base)):
-        return base, [path]
-    if not suffix:
-        suffix = ".tfrecord" + {Compression.GZIP: ".gz", Compression.ZLIB: ".zlib"}.get(compression, "")
-    return stem, [os.path.join(folder, _shard(stem, number, shards, suffix)) for number in range(shards)]
-
-
-def _shard(stem: str, number: int, shards: int, suffix: str) -> str:
-    return f"{stem}-{number:05d}-of-{shards:05d}{suffix}"

@@ -12,7 +12,7 @@ from croupier import _kernel, naming, storage
 from croupier.codec.detect import HEAD, Compression, describe, detect
 from croupier.codec.inflate import Inflater
 from croupier.errors import CorruptionWarning
-from croupier.frames import MAX_RECORD, Damage, FrameReader, OnCorrupt, check_on_corrupt
+from croupier.frames import EVERYTHING, MAX_RECORD, Damage, FrameReader, OnCorrupt, check_on_corrupt
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ def open_file(
     start: int = 0,
     record: int = 0,
     past_cache: bool = False,
+    giants_from: int = EVERYTHING,
 ) -> Iterator[OpenFile]:
     """Open one file, whatever it is by its content; a plain one also at byte `start`, where `record` is."""
     with storage.FileSource(path, start, past_cache=past_cache) as file:
@@ -59,6 +60,7 @@ def open_file(
             hint=describe(head),
             start=start,
             record=record,
+            giants_from=giants_from,
         )
         yield OpenFile(path, compression, frames, file, inflater)
 

@@ -94,7 +94,7 @@ def shuffle(inputs: tuple[str, ...], prefix: str, dry_run: bool, as_json: bool, 
 
 def print_plan(made: Plan) -> None:
     """For people."""
-    from croupier.output import file_names
+    from croupier.output_names import file_names
 
     kinds = sorted({one.compression.value for one in made.inputs})
     say = ", ".join("plain" if kind == "none" else kind for kind in kinds)

@@ -35,6 +35,12 @@ from croupier.errors import UsageError
 LARGE_FRAME = 1 << 15
 GROUP = 3 << 17
 
+# Longer frames are compressed in pieces, so that they need not stand in memory. That is zlib-ng's work at all
+# levels (see `fragment`: 259 MB/s a core at level 1, and isal 862); at 1, 5 and 6 its bytes depend on where
+# pieces end.
+STREAMED = 8 << 20
+PIECE = 1 << 18
+
 DEFAULT_LEVEL = 5
 """The knee on DeepVariant examples: 409 MB/s a core at 16.7x; 6 gives 286 at 17.3x, 3 gives 672 at 15.4x."""
 
@@ -53,9 +59,9 @@ def check_level(level: int | None) -> int:
 
 
 def codec_name(compression: Compression, level: int) -> str:
-    """Which library compresses, with its version: the same one gives the same bytes."""
-    package = "isal" if level <= 2 and compression is Compression.GZIP else "zlib-ng"
-    return f"{package} {version(package)}"
+    """Which libraries compress, with their versions: the same ones give the same bytes."""
+    packages = ["isal", "zlib-ng"] if level <= 2 and compression is Compression.GZIP else ["zlib-ng"]
+    return ", ".join(f"{package} {version(package)}" for package in packages)
 
 
 class Encoded(NamedTuple):
@@ -114,15 +120,37 @@ def fragment(raw: memoryview, level: int) -> tuple[bytes, int]:
     matches, and the same records give other bytes (isal 1.9.1; right when inflated). Not isal's level 3: it
     differs between CPUs.
     """
+    if len(raw) > STREAMED:
+        stream = FragmentStream(level)
+        pieces = [stream.compress(raw[at : at + PIECE]) for at in range(0, len(raw), PIECE)]
+        return b"".join([*pieces, stream.flush()]), stream.crc
     room = len(raw) + len(raw) // 8 + 1024  # stored blocks add 5 bytes to 64 KiB
     state: tuple[int, int, Any] | None = getattr(_ThreadState, "compressor", None)
     if state is None or state[0] < room or state[1] != level:
         room = max(room, 1 << 19)
         codec = isal_zlib if level <= 2 else zlib_ng
         state = room, level, codec._ParallelCompress(room, level)
-        _ThreadState.compressor = state if room <= 1 << 24 else None  # what one huge record needs is not kept
+        _ThreadState.compressor = state if room <= 1 << 22 else None  # one large record's is not kept
     packed: tuple[bytes, int] = state[2].compress_and_crc(raw, b"")
     return packed
+
+
+class FragmentStream:
+    """What `fragment` gives for a frame longer than STREAMED, of which the whole pieces are handed in."""
+
+    def __init__(self, level: int) -> None:
+        self._stream = zlib_ng.compressobj(level, zlib_ng.DEFLATED, -15)
+        self.crc = 0
+        """CRC-32 of what was handed in."""
+
+    def compress(self, piece: memoryview) -> bytes:
+        """A piece of PIECE bytes, or the last one."""
+        self.crc = isal_zlib.crc32(piece, self.crc)
+        return self._stream.compress(piece)
+
+    def flush(self) -> bytes:
+        """The end of the fragment."""
+        return self._stream.flush(zlib_ng.Z_FULL_FLUSH)
 
 
 def zlib_stream(level: int) -> Any:

@@ -9,6 +9,7 @@
     run        as many records as memory holds, sorted by their keys
     spill      a run on disk, when there are several
     merging    runs as one order again
+    giants     records too large for memory
     gathering  records by number, where that is better
     journal    what is done, so that another process can go on
 

@@ -11,14 +11,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from croupier import _kernel
+from croupier import _kernel, storage
 from croupier.dataset.files import Files
 from croupier.dataset.opener import Opener
 from croupier.errors import RecordTooLargeError, UsageError
-from croupier.frames import OVERHEAD, Block
+from croupier.frames import EVERYTHING, FOOTER, HEADER, OVERHEAD, Block
 from croupier.output import Proof
 from croupier.runtime import Runtime
 from croupier.shuffling import probe
+from croupier.shuffling.giants import STUB_BYTES, Giants, Stub
+from croupier.shuffling.load import STUB
 from croupier.shuffling.merging import Ordered
 from croupier.shuffling.planning import Plan
 from croupier.shuffling.run import settle
@@ -36,8 +38,13 @@ class Gathering:
     """All records of plain files."""
 
     def __init__(
-        self, plan: Plan, runtime: Runtime, tally: Callable[[Block], Mapping[str, int]] | None
+        self,
+        plan: Plan,
+        runtime: Runtime,
+        tally: Callable[[Block], Mapping[str, int]] | None,
+        giants: Giants,
     ) -> None:
+        self._giants = giants
         self._plan, self._runtime, self._tally = plan, runtime, tally
         runtime.phase("index", plan.input_bytes)
         once = probe.better_past_cache([(one.path, one.size) for one in plan.inputs])
@@ -49,7 +56,8 @@ class Gathering:
         self._firsts = table.firsts
         self.records = int(table.firsts[-1])
         self.stream_bytes = int(table.payload_bytes.sum()) + OVERHEAD * self.records
-        self._refuse_giants()
+        if tally is not None:
+            self._refuse_giants()
         self.came = Proof()
         self.counts: dict[str, int] = {}
 
@@ -104,8 +112,12 @@ class Gathering:
                 skip = len(numbers) - (passed - rank)
                 numbers, keys = numbers[skip:], keys[skip:]
             rank = passed
-            ends = np.cumsum(self._files.table.locate(numbers)[2] + np.uint64(OVERHEAD))
-            cuts = np.flatnonzero(np.diff(ends // np.uint64(self._window))) + 1
+            sizes = self._files.table.locate(numbers)[2] + np.uint64(OVERHEAD)
+            alone = self._are_giants(sizes)
+            sizes[alone] = STUB_BYTES
+            ends = np.cumsum(sizes)
+            full = np.diff(ends // np.uint64(self._window)) > 0
+            cuts = np.flatnonzero(full | alone[1:] | alone[:-1]) + 1
             edges = [0, *cuts.tolist(), len(numbers)]
             for begin, end in pairwise(edges):
                 size = int(ends[end - 1]) - (int(ends[begin - 1]) if begin else 0)
@@ -140,7 +152,7 @@ class Gathering:
 
     def _read(self, records: Integers, keys: Integers, room: Octets) -> Ordered:
         """On a thread."""
-        lengths = self._files.table.locate(records)[2]
+        files, offsets, lengths = self._files.table.locate(records)
         if (too := np.flatnonzero(lengths > self._plan.max_record_bytes)).size:
             file = int(np.searchsorted(self._firsts, records[too[0]], side="right")) - 1
             path, limit = self._plan.inputs[file].path, self._plan.max_record_bytes
@@ -148,10 +160,31 @@ class Gathering:
             raise RecordTooLargeError(
                 problem, path, offset=0, record=int(records[too[0]] - self._firsts[file])
             )
+        if self._are_giants(lengths + np.uint64(OVERHEAD)).any():  # it is alone
+            file = int(files[0])
+            number = int(records[0] - self._firsts[file])
+            return self._stub(Stub(int(lengths[0]), number, int(offsets[0]), file, 0), keys)
         bounds = self._files.read_frames(records, room)
         return Ordered(room, bounds, np.arange(len(records), dtype=np.intp), keys, None)
 
+    def _are_giants(self, sizes: Integers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        return sizes > np.uint64(min(self._giants.least, EVERYTHING - 1))
+
+    def _stub(self, stub: Stub, keys: Integers) -> Ordered:
+        """With the checksum that the file has; that it is the payload's is seen when that is read."""
+        crc = memoryview(bytearray(FOOTER))
+        behind = stub.offset + HEADER + stub.length
+        with storage.FileSource(self._plan.inputs[stub.file].path, behind) as source:
+            source.readinto(crc)
+        stub = stub._replace(crc=int.from_bytes(crc, "little"))
+        bounds, flags = np.array([0, STUB_BYTES], np.uint64), np.array([STUB], np.uint8)
+        return Ordered(np.frombuffer(stub.framed(), np.uint8), bounds, np.zeros(1, np.intp), keys, flags)
+
     def _count(self, part: Ordered) -> Ordered:
+        if part.parcels is not None:
+            stub = Stub.unframed(part.buffer.data)
+            self.came = self.came.plus(Proof.of_one(stub.length, stub.crc))
+            return part
         totals = integers(4)
         _kernel.fingerprint(part.buffer.data, part.bounds, totals)
         self.came = self.came.plus(Proof.of(totals))

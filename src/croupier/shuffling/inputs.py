@@ -18,7 +18,7 @@ from croupier import _kernel, naming, storage
 from croupier.codec.detect import HEAD, Compression, detect
 from croupier.codec.inflate import Inflater
 from croupier.errors import DataError, StaleError, UsageError
-from croupier.frames import MAX_RECORD
+from croupier.frames import BLOCK, MAX_RECORD
 from croupier.output import Proof
 from croupier.publish import files_packed
 from croupier.runtime import Runtime
@@ -316,7 +316,7 @@ def mean_frame(inputs: Inputs) -> int:
     size = records = 0
     some = np.flatnonzero(inputs.sizes)
     for one in inputs.some(some[:: len(some) // SAMPLED + 1].tolist()):
-        with open_file(one.path, "skip", on_damage=lambda damage: None) as opened:
+        with open_file(one.path, "skip", on_damage=lambda damage: None, giants_from=BLOCK) as opened:
             for block in opened.frames:
                 size += int(block.bounds[-1] - block.bounds[0])
                 records += len(block)
@@ -329,7 +329,7 @@ def check_beginnings(inputs: Inputs, on_corrupt: str) -> None:
     if on_corrupt != "fail":
         return
     for one in inputs.some(np.flatnonzero(~inputs.small).tolist()):
-        with open_file(one.path) as opened:
+        with open_file(one.path, giants_from=BLOCK) as opened:
             try:
                 next(iter(opened.frames), None)
             except DataError as error:

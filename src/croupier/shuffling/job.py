@@ -18,8 +18,9 @@ from croupier.runtime import Runtime, Task
 from croupier.shuffling import probe
 from croupier.shuffling.equal import without_equals
 from croupier.shuffling.gathering import Gathering
+from croupier.shuffling.giants import Giants
 from croupier.shuffling.journal import NO_KEY, Finished, Journal, digest
-from croupier.shuffling.load import Preparing, unpacked
+from croupier.shuffling.load import PARCEL, STUB, Preparing, unpacked
 from croupier.shuffling.merging import Merge, Ordered, Resident, Source
 from croupier.shuffling.planning import Plan
 from croupier.shuffling.reading import Reading, Tally
@@ -113,6 +114,7 @@ class _Job:
     ) -> tuple[dict[str, Any], list[Table]]:
         """The receipt, and the shards' tables."""
         plan = self._plan
+        self._giants = Giants(plan, self._runtime, self._journal.spills, looked_at=tally is not None)
         by_number = plan.strategy == "gather"
         # Who reads by number counts what is written: shards that are done would not be counted again.
         most = 0 if by_number and tally else plan.shards
@@ -141,6 +143,7 @@ class _Job:
             plan.inputs, self._runtime, plan.on_corrupt, plan.max_record_bytes, on_damage,
             preparing=preparing, tally=tally,
             past_cache=probe.better_past_cache([(one.path, one.size) for one in plan.inputs]),
+            giants=self._giants,
         )  # fmt: skip
         with self._runtime.beside() as beside:
             sources, memory = self._read(reading, beside)
@@ -240,7 +243,7 @@ class _Job:
     # By number
 
     def _gather(self, earlier: Sequence[Finished], tally: Tally | None) -> tuple[Proof, Mapping[str, int]]:
-        gathering = Gathering(self._plan, self._runtime, tally)
+        gathering = Gathering(self._plan, self._runtime, tally, self._giants)
         rank = self._rank(len(earlier), gathering.records)
         self._runtime.phase("gather", gathering.stream_bytes)
         self._emit(gathering.ordered(rank), len(earlier), gathering.records, gathering.stream_bytes)
@@ -284,7 +287,12 @@ class _Job:
             return
         flags = part.parcels[order]
         for stretch in np.split(order, np.flatnonzero(np.diff(flags)) + 1):
-            if part.parcels[stretch[0]]:
+            kind = part.parcels[stretch[0]]
+            if kind == STUB:
+                for place in stretch.tolist():
+                    stub = part.buffer.data[int(part.bounds[place]) : int(part.bounds[place + 1])]
+                    self._giants.write(stub, self._output, shard)
+            elif kind == PARCEL:
                 self._splice(shard, part, stretch.view(np.uint64))
             else:
                 self._output.gather(shard, part.buffer, part.bounds, stretch.view(np.uint64))

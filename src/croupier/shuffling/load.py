@@ -4,6 +4,8 @@ A parcel is a frame whose payload is another frame, deflated as a fragment of se
 that is to be written compressed is deflated once, when it is read, and moved compressed from then on.
 
 parcel:  length (8) | masked crc32c of the payload (4) | crc32 of the frame (4) | fragment
+
+A stub stands for a frame that is too large for memory: see `giants`.
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ import numpy as np
 from croupier import _kernel
 from croupier.codec import deflate
 from croupier.codec.deflate import Encoded
-from croupier.frames import HEADER, OVERHEAD, Block
+from croupier.frames import HEADER, OVERHEAD, Block, Giant
 from croupier.output import Proof
 from croupier.table.packed import Integers, Octets, integers
 
 _HEAD = np.dtype([("length", "<u8"), ("crc32c", "<u4"), ("crc32", "<u4")])
+
+PARCEL, STUB = 1, 2
+"""What a frame is, if not the record itself."""
 
 Digests = np.ndarray[tuple[int, int], np.dtype[np.uint64]]
 
@@ -40,11 +45,13 @@ class Load:
     edges: Integers
     """Where the records begin and end in the (decompressed) file."""
     parcels: Octets | None = None
-    """Which ones are parcels; none where this is None."""
+    """Which ones are parcels or stubs; none where this is None."""
     digests: Digests | None = None
     """(key, rest) of each record's content, where records of equal content are sought."""
     original: Block | None = None
     """The records, where some are parcels here."""
+    giant: Giant | None = None
+    """The one record, where a stub stands here."""
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -55,7 +62,10 @@ class Load:
         digests = None if self.digests is None else self.digests[count:]
         original = None if self.original is None else part(self.original, count, len(self))
         bounds, edges = self.bounds[count:], self.edges[count:]
-        return Load(self.file, self.record + count, self.buffer, bounds, edges, parcels, digests, original)
+        return replace(
+            self, record=self.record + count, bounds=bounds, edges=edges, parcels=parcels, digests=digests,
+            original=original,
+        )  # fmt: skip
 
     def kept(self) -> Load:
         """The same in memory of its own."""
@@ -70,6 +80,8 @@ class Load:
 
     def proof(self, count: int) -> Proof:
         """Of the first `count` records."""
+        if self.giant is not None and self.giant.crc is not None:
+            return Proof.of_one(self.giant.length, self.giant.crc)
         totals, records = np.zeros(4, np.uint64), self.records(count)
         _kernel.fingerprint(records.buffer, records.bounds, totals)
         return Proof.of(totals)
@@ -79,17 +91,24 @@ def copied(block: Block) -> Block:
     """So that the file can be read on."""
     begin, end = int(block.bounds[0]), int(block.bounds[-1])
     bounds = block.bounds - block.bounds[0]
-    return Block(memoryview(bytes(block.buffer[begin:end])), bounds, block.origin + begin, block.record)
+    buffer = memoryview(bytes(block.buffer[begin:end]))
+    return Block(buffer, bounds, block.origin + begin, block.record, block.giant)
 
 
 def part(block: Block, begin: int, end: int) -> Block:
     """Some of its records."""
-    return Block(block.buffer, block.bounds[begin : end + 1], block.origin, block.record + begin)
+    bounds = block.bounds[begin : end + 1]
+    return Block(block.buffer, bounds, block.origin, block.record + begin, block.giant)
 
 
 def plain_load(file: int, block: Block) -> Load:
     """A block as it is: valid until the next one is asked for."""
-    return Load(file, block.record, block.buffer, block.bounds, block.bounds + np.uint64(block.origin))
+    edges = block.bounds + np.uint64(block.origin)
+    made = Load(file, block.record, block.buffer, block.bounds, edges, giant=block.giant)
+    if block.giant is None:
+        return made
+    bounds = np.array([0, len(block.buffer)], np.uint64)
+    return replace(made, bounds=bounds, parcels=np.array([STUB], np.uint8))
 
 
 class Preparing:
@@ -102,6 +121,8 @@ class Preparing:
     def load(self, file: int, block: Block) -> Load:
         """A block: valid as long as that is."""
         made = plain_load(file, block)
+        if block.giant is not None:
+            return made
         if self._seed is not None:
             made = replace(made, digests=_digests(block, self._seed))
         sizes = block.bounds[1:] - block.bounds[:-1]

@@ -15,7 +15,8 @@ from croupier.codec import deflate
 from croupier.codec.detect import Compression
 from croupier.errors import UsageError
 from croupier.frames import MAX_RECORD, OnCorrupt, check_on_corrupt
-from croupier.output import BLOCK, SHARD_BYTES, file_names
+from croupier.output import BLOCK, SHARD_BYTES
+from croupier.output_names import file_names
 from croupier.publish import check_outputs, finish_publication
 from croupier.runtime import MIB, Runtime, available_memory
 from croupier.shuffling.forecast import Forecast

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from croupier.errors import UsageError
-from croupier.frames import OVERHEAD, Block, Damage, OnCorrupt
+from croupier.frames import EVERYTHING, OVERHEAD, Block, Damage, OnCorrupt
 from croupier.output import Proof
 from croupier.runtime import Runtime
-from croupier.shuffling.inputs import Input, Inputs
+from croupier.shuffling.giants import Giants
+from croupier.shuffling.inputs import Inputs
 from croupier.shuffling.load import Load, Preparing, copied, part, plain_load
 from croupier.shuffling.run import PER_RECORD, Run
 from croupier.shuffling.small import TOGETHER, Kept, Small, SmallFiles
@@ -106,7 +107,9 @@ class Reading:
         preparing: Preparing | None = None,
         tally: Tally | None = None,
         past_cache: bool = False,
+        giants: Giants | None = None,
     ) -> None:
+        self._giants = giants
         self._inputs, self._runtime, self._preparing, self._tally = inputs, runtime, preparing, tally
         self._policy, self._limit, self._on_damage = on_corrupt, limit, on_damage
         self._past_cache = past_cache
@@ -326,8 +329,7 @@ class Reading:
                 self._waiting += 1
                 self._change.wait()
                 self._waiting -= 1
-        source = self._inputs[number]
-        return _Reader(number, self._blocks(source, covered), covered)
+        return _Reader(number, self._blocks(number, covered), covered)
 
     def _give_back(self, reader: _Reader) -> None:
         with self._change:
@@ -351,19 +353,24 @@ class Reading:
         number = self._whole.find(b"\0", self._next_file)
         return number if number >= 0 else len(self._inputs)
 
-    def _blocks(self, source: Input, covered: Covered) -> Iterator[Block]:
-        start, record = 0, 0
+    def _blocks(self, number: int, covered: Covered) -> Iterator[Block]:
+        source = self._inputs[number]
+        start, record, known = 0, 0, Covered(covered.pieces)
         if source.is_plain:
             record, start = covered.front
         with open_file(
             source.path, self._policy, self._limit, self._on_damage, start=start, record=record,
             past_cache=self._past_cache and source.is_plain,
+            giants_from=self._giants.least if self._giants else EVERYTHING,
         ) as opened:  # fmt: skip
             told = start
             self._runtime.advance(start)
             for block in opened.frames:
                 self._runtime.check()
-                yield block
+                if block.giant is None or self._giants is None:
+                    yield block
+                elif stub := self._giants.keep(number, block, known.missing(block.record, 1)[1] > 0):
+                    yield stub
                 told, before = opened.consumed, told
                 self._runtime.advance(told - before, len(block))
             self._runtime.advance(max(source.size - told, 0))

@@ -36,7 +36,7 @@ class Sorted(NamedTuple):
     files: Integers
     firsts: Integers
     parcels: Octets | None
-    """Which frames are parcels (see `parcel`), where some may be."""
+    """Which frames are parcels (1) or stubs (2), where some may be: see `load`."""
     digests: Integers | None
     """Beside the key, what tells equal records from others, where that is asked for."""
 
@@ -96,7 +96,7 @@ class Run:
         self.full = False
         self._edges: list[Integers] = []
         self._sources: list[Integers] = []  # columns: first frame, file, first record
-        self._parcels: list[Octets] = []
+        self._parcels: list[tuple[int, Octets]] = []  # first frame, which ones are
         self._digests: list[Digests] = []
 
     def add(self, load: Load) -> int:
@@ -112,7 +112,7 @@ class Run:
             self._edges.append(bounds[:count] - bounds[0] + np.uint64(begin))
             self._sources.append(np.array([[self.records], [load.file], [load.record]], np.uint64))
             if load.parcels is not None:
-                self._parcels.append(load.parcels[:count])
+                self._parcels.append((self.records, load.parcels[:count]))
             if load.digests is not None:
                 self._digests.append(load.digests[:count])
             self.bytes += size
@@ -172,5 +172,8 @@ class Run:
             _kernel.record_keys(seed, files, firsts, counts, keys)
         order = np.argsort(keys)  # with AVX-512 ten times as fast as a stable sort; `settle` does the rest
         settle(order, keys, lambda frames: _whence(frames, starts, files, firsts))
-        parcels = np.concatenate(self._parcels) if self._parcels else None
+        parcels = np.zeros(self.records, np.uint8) if self._parcels else None
+        for first, flags in self._parcels:
+            if parcels is not None:
+                parcels[first : first + len(flags)] = flags
         return Sorted(self._room, bounds, order, keys, starts, files, firsts, parcels, digests)

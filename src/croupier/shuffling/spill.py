@@ -25,8 +25,8 @@ from croupier.shuffling.run import DIGEST, Order, Sorted
 from croupier.table.packed import Integers, Octets, integers
 
 _IDS = 12
-_PARCEL = 1 << 31
-"""The bit of a file's number that says so."""
+_FLAGS = 30
+"""Where in a file's number it says that a frame is a parcel or a stub."""
 _PAYS = 0.8
 """Compressed size to size below which compressing pays: isal packs and unpacks some 2 GB/s a core."""
 _TRIED = 1 << 15
@@ -139,7 +139,7 @@ class Spill:
         files, records = run.whence(frames)
         ids = files.astype(np.uint32)
         if run.parcels is not None:
-            ids |= run.parcels[frames].astype(np.uint32) << np.uint32(31)
+            ids |= run.parcels[frames].astype(np.uint32) << np.uint32(_FLAGS)
         columns = [ids.tobytes(), records.tobytes()]
         if run.digests is not None:
             columns += [run.keys[frames].tobytes(), run.digests[frames].tobytes()]
@@ -185,8 +185,8 @@ class Spill:
             raise self._spoilt()
         content = isal_zlib.decompress(stored, -15, ids * count + line.size) if line.packed else stored
         numbers = np.frombuffer(content, np.uint32, count)
-        files = (numbers & np.uint32(_PARCEL - 1)).astype(np.uint64)
-        parcels = (numbers >> np.uint32(31)).astype(np.uint8)
+        files = (numbers & np.uint32((1 << _FLAGS) - 1)).astype(np.uint64)
+        parcels = (numbers >> np.uint32(_FLAGS)).astype(np.uint8)
         records = np.frombuffer(content[4 * count : _IDS * count], np.uint64).copy()  # aligned
         frames = np.frombuffer(content, np.uint8, -1, ids * count)
         bounds, keys, digests = integers(count + 1), integers(count), integers(0)
