@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (std::size_t at = 0; at < n; at += step) edges.push_back(at);
   edges.push_back(n);
   std::vector<std::uint64_t> index(edges.size()), into(edges.size());
-  require(find_tokens(found.tokens, 0, edges, index, into), "bytes without a token");
+  require(find_tokens(found.tokens, edges, index, into), "bytes without a token");
   for (std::size_t i = 0; i + 1 < edges.size() && i < 40; ++i)
     check(Bytes(found.bytes).subspan(edges[i], edges[i + 1] - edges[i]),
           std::span<const Token>(found.tokens).subspan(index[i]), into[i]);

@@ -19,6 +19,8 @@ class Inflater {
   Progress inflate(Bytes in, Room out, std::span<Token> tokens);
 
   const char* problem() const { return problem_; }
+  // Bytes that the tokens cover and that were not produced yet.
+  std::size_t ahead() const { return length_; }
 
  private:
   static constexpr unsigned kMainBits = 11, kDistanceBits = 8, kOrderBits = 7, kMostBits = 15;

@@ -28,6 +28,7 @@ class PyInflater {
     return {done.consumed, done.produced, done.tokens, static_cast<int>(done.why)};
   }
   const char* problem() const { return inflater_.problem(); }
+  std::size_t ahead() const { return inflater_.ahead(); }
 
  private:
   Inflater inflater_;
@@ -45,11 +46,11 @@ nb::object py_transcode(nb::handle frame, nb::handle tokens, std::uint64_t lead)
   return nb::bytes(made.data(), made.size());
 }
 
-bool py_find_tokens(nb::handle tokens, std::uint64_t lead, nb::handle edges, nb::handle index, nb::handle into) {
+bool py_find_tokens(nb::handle tokens, nb::handle edges, nb::handle index, nb::handle into) {
   const Words words(tokens, "tokens", false);
   const Integers bounds(edges, "edges", false), first(index, "index", true), before(into, "into", true);
   const nb::gil_scoped_release release;
-  return find_tokens(words.numbers(), lead, bounds.numbers(), first.slots(), before.slots());
+  return find_tokens(words.numbers(), bounds.numbers(), first.slots(), before.slots());
 }
 
 }  // namespace
@@ -63,9 +64,10 @@ void add_deflate(nb::module_& m) {
   nb::class_<PyInflater>(m, "Inflater")
       .def(nb::init<>())
       .def("inflate", &PyInflater::inflate, "data"_a, "out"_a, "tokens"_a)
-      .def_prop_ro("problem", &PyInflater::problem);
+      .def_prop_ro("problem", &PyInflater::problem)
+      .def_prop_ro("ahead", &PyInflater::ahead);
   m.def("transcode", py_transcode, "frame"_a, "tokens"_a, "lead"_a);
-  m.def("find_tokens", py_find_tokens, "tokens"_a, "lead"_a, "edges"_a, "index"_a, "into"_a);
+  m.def("find_tokens", py_find_tokens, "tokens"_a, "edges"_a, "index"_a, "into"_a);
 }
 
 }  // namespace croupier

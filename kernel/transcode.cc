@@ -142,13 +142,13 @@ std::vector<Byte> transcode(Bytes frame, std::span<const Token> tokens, std::uin
   return fragment;
 }
 
-bool find_tokens(std::span<const Token> tokens, std::uint64_t lead, Numbers edges, Slots index, Slots into) {
+bool find_tokens(std::span<const Token> tokens, Numbers edges, Slots index, Slots into) {
   if (index.size() < edges.size() || into.size() < edges.size()) refuse("index and into need a slot for each edge");
   std::uint64_t at = 0, last = 0;  // behind where the tokens begin
   std::size_t next = 0;
   for (std::size_t i = 0; i < edges.size(); ++i) {
-    const std::uint64_t edge = edges[i] + lead;
-    if (edge < last || edge < lead) refuse("edges must not fall");
+    const std::uint64_t edge = edges[i];
+    if (edge < last) refuse("edges must not fall");
     last = edge;
     for (; next < tokens.size(); ++next) {
       const Token token = tokens[next];

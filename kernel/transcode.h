@@ -12,8 +12,8 @@ namespace croupier {
 // from before the frame are sought anew. Throws std::invalid_argument where the tokens do not make the frame.
 std::vector<Byte> transcode(Bytes frame, std::span<const Token> tokens, std::uint64_t lead);
 
-// Where each frame begins: tokens[index[i]:] cover it from into[i] bytes before it on. tokens[0] begins `lead` bytes
-// before buffer[0], which may be inside it. False when the tokens end before the last edge.
-bool find_tokens(std::span<const Token> tokens, std::uint64_t lead, Numbers edges, Slots index, Slots into);
+// Where each frame begins: edge i, counted from where the tokens begin, is into[i] bytes behind the beginning of
+// tokens[index[i]]. False when the tokens end before the last edge.
+bool find_tokens(std::span<const Token> tokens, Numbers edges, Slots index, Slots into);
 
 }  // namespace croupier

@@ -281,11 +281,14 @@ class Inflater:
 
     @property
     def problem(self) -> str: ...
+    @property
+    def ahead(self) -> int:
+        """Bytes that the tokens cover and that were not produced yet."""
 
-def find_tokens(tokens: U32, lead: int, edges: U64, index: U64, into: U64) -> bool:
+def find_tokens(tokens: U32, edges: U64, index: U64, into: U64) -> bool:
     """Where each frame begins: into[i] bytes behind where tokens[index[i]] does. False when some are missing.
 
-    `edges` rise, in a buffer that begins `lead` bytes behind where the tokens do.
+    `edges` are counted from where the tokens begin, and do not fall.
     """
 
 def transcode(frame: Data, tokens: U32, lead: int) -> bytes:

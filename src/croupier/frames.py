@@ -45,6 +45,18 @@ BLOCK = 1 << 20
 MIN_FRAME_ROOM = 1 << 15  # frames that one scan can report: 32 bytes of block each, 256 KiB of bounds
 
 
+Words = np.ndarray[tuple[int], np.dtype[np.uint32]]
+
+
+class Tokens(NamedTuple):
+    """The matches that a stream's compressor found: see `codec.transcode`."""
+
+    words: Words
+    """See `_kernel.Inflater`."""
+    start: int
+    """Stream offset of the first byte that they make."""
+
+
 class Block(NamedTuple):
     """Whole frames that stand in memory; valid until the next one is asked for."""
 
@@ -55,9 +67,15 @@ class Block(NamedTuple):
     """Stream offset of buffer[0]."""
     record: int
     """Number of the first frame in its file."""
+    tokens: Tokens | None = None
+    """Of all frames, where they were noted."""
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
+
+    def with_tokens(self, tokens: Tokens | None) -> Block:
+        """The same frames."""
+        return Block(self.buffer, self.bounds, self.origin, self.record, tokens)
 
 
 @dataclass(frozen=True)

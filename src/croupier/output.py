@@ -21,6 +21,7 @@ from croupier import _kernel
 from croupier.codec import deflate
 from croupier.codec.deflate import Encoded, SeekableGzip
 from croupier.codec.detect import Compression
+from croupier.codec.transcode import Level, base_level, codec_name
 from croupier.errors import IntegrityError, UsageError
 from croupier.frames import OVERHEAD
 from croupier.publish import ShardSet
@@ -140,14 +141,14 @@ class Output:
         prefix_or_path: str,
         shards: int,
         compression: str | None,
-        level: int | None,
+        level: Level,
         *,
         overwrite: bool,
         runtime: Runtime,
     ) -> None:
         self._compression = _choose_compression(prefix_or_path, compression)
-        self._level = deflate.check_level(level)
-        self._gzip = SeekableGzip(self._level)
+        self._level = level
+        self._gzip = SeekableGzip(base_level(level))
         self.name, self.paths = file_names(prefix_or_path, shards, self._compression)
         """The name that the receipt goes by, and the files that will appear."""
         self._overwrite, self._runtime = overwrite, runtime
@@ -187,7 +188,9 @@ class Output:
         """The next shard, under a temporary name."""
         if self._set is None:
             raise UsageError(f"{self.name}: is not open")
-        stream = deflate.zlib_stream(self._level) if self._compression is Compression.ZLIB else None
+        stream = (
+            deflate.zlib_stream(base_level(self._level)) if self._compression is Compression.ZLIB else None
+        )
         shard = Shard(self._set.begin(len(self.shards)), stream)
         shard.index = None if self._on_sealed is None else FileIndex()
         self.shards.append(shard)
@@ -376,7 +379,7 @@ class Output:
             raise IntegrityError(f"{self.name}: {came} came in, but {went} would be published")
         codec: dict[str, Any] = {"kind": self._compression.value}
         if self._compression is not Compression.NONE:
-            codec |= {"level": self._level, "codec": deflate.codec_name(self._compression, self._level)}
+            codec |= {"level": self._level, "codec": codec_name(self._compression, self._level)}
         return {
             "croupier": croupier.__version__,
             **job,

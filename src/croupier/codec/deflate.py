@@ -47,7 +47,7 @@ def check_level(level: int | None) -> int:
     """The compression level to use."""
     if level is None:
         return DEFAULT_LEVEL
-    if not 1 <= level <= 9:
+    if not isinstance(level, int) or not 1 <= level <= 9:
         raise UsageError(f"level must be 1 (fast) to 9 (small), not {level}")
     return level
 

@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from croupier import storage, streams
+from croupier.codec.transcode import Level
 from croupier.frames import MAX_RECORD, Damage, OnCorrupt
 from croupier.runtime import Progress, Runtime
 from croupier.shuffling.facts import expect, forecast
@@ -70,7 +71,7 @@ def shuffle(
     memory: int | None = None,
     tmp_dir: storage.PathLike | None = None,
     compression: Asked = "same",
-    level: int | None = None,
+    level: Level | None = None,
     workers: int | None = None,
     strategy: Strategy | Literal["auto"] = "auto",
     on_corrupt: OnCorrupt = "fail",

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from croupier import _kernel
-from croupier.codec import deflate
+from croupier.codec import deflate, transcode
 from croupier.codec.deflate import Encoded
 from croupier.frames import HEADER, OVERHEAD, Block
 from croupier.output import Proof
@@ -70,7 +70,8 @@ class Load:
 
 def part(block: Block, begin: int, end: int) -> Block:
     """Some of its records."""
-    return Block(block.buffer, block.bounds[begin : end + 1], block.origin, block.record + begin)
+    bounds = block.bounds[begin : end + 1]
+    return Block(block.buffer, bounds, block.origin, block.record + begin, block.tokens)
 
 
 def plain_load(file: int, block: Block) -> Load:
@@ -81,15 +82,18 @@ def plain_load(file: int, block: Block) -> Load:
 class Preparing:
     """What is done to records on the way in: on any thread, after their block was copied."""
 
-    def __init__(self, level: int | None, seed: int | None) -> None:
+    def __init__(self, level: transcode.Level | None, seed: int | None) -> None:
         """With a level, large frames become parcels; with a seed, records get digests."""
         self._level, self._seed = level, seed
+        self.noting = level == transcode.SAME
+        """Whether blocks should come with tokens."""
 
     def copied(self, block: Block) -> Block:
         """So that the file can be read on."""
         begin, end = int(block.bounds[0]), int(block.bounds[-1])
         bounds = block.bounds - block.bounds[0]
-        return Block(memoryview(bytes(block.buffer[begin:end])), bounds, block.origin + begin, block.record)
+        buffer = memoryview(bytes(block.buffer[begin:end]))
+        return Block(buffer, bounds, block.origin + begin, block.record, block.tokens)
 
     def load(self, file: int, block: Block) -> Load:
         """A block of which nobody else knows."""
@@ -100,15 +104,19 @@ class Preparing:
         large = sizes >= deflate.LARGE_FRAME
         if self._level is None or not large.any():
             return made if self._level is None else replace(made, parcels=np.zeros(len(block), np.uint8))
-        buffer, bounds = self._parcelled(block, large.tolist())
-        return replace(made, buffer=buffer, bounds=bounds, parcels=large.astype(np.uint8), original=block)
+        buffer, bounds = self._parcelled(block, large.tolist(), self._level)
+        parcels, original = large.astype(np.uint8), block.with_tokens(None)
+        return replace(made, buffer=buffer, bounds=bounds, parcels=parcels, original=original)
 
-    def _parcelled(self, block: Block, large: list[bool]) -> tuple[memoryview, Integers]:
+    def _parcelled(
+        self, block: Block, large: list[bool], level: transcode.Level
+    ) -> tuple[memoryview, Integers]:
+        pack = transcode.packer(block, level)
         edges, pieces, unused = block.bounds.tolist(), [], integers(4)
         for number, is_large in enumerate(large):
             frame = block.buffer[edges[number] : edges[number + 1]]
             if is_large:
-                fragment, crc = deflate.fragment(frame, self._level or deflate.DEFAULT_LEVEL)
+                fragment, crc = pack(number, frame)
                 (stored,) = struct.unpack_from("<I", frame, len(frame) - 4)
                 parcel = bytearray(OVERHEAD + _HEAD.size + len(fragment))
                 _kernel.append(parcel, 0, _HEAD.pack(len(frame) - OVERHEAD, stored, crc) + fragment, unused)

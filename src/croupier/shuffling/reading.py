@@ -278,11 +278,17 @@ class Reading:
         if source.is_plain:
             record, start = covered.front
         with open_file(
-            source.path, self._policy, self._limit, self._on_damage, start=start, record=record
+            source.path,
+            self._policy,
+            self._limit,
+            self._on_damage,
+            start=start,
+            record=record,
+            noting=self._preparing is not None and self._preparing.noting,
         ) as opened:
             told = start
             self._runtime.advance(start)
-            for block in opened.frames:
+            for block in opened.blocks():
                 self._runtime.check()
                 yield block
                 told, before = opened.consumed, told
