@@ -8,6 +8,12 @@
 namespace croupier {
 namespace {
 
+std::uint16_t load16(const Byte* p) {
+  std::uint16_t v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
 std::size_t common(const Byte* a, const Byte* b, std::size_t most) {
   std::size_t n = 0;
   for (; n + 8 <= most; n += 8) {
@@ -16,6 +22,17 @@ std::size_t common(const Byte* a, const Byte* b, std::size_t most) {
   }
   while (n < most && a[n] == b[n]) ++n;
   return n;
+}
+
+// Whether `n` bytes, three at least, are the same; the last words of each overlap those before.
+bool are_same(const Byte* a, const Byte* b, std::size_t n) {
+  if (n < 8) {
+    const bool front = n < 4 ? load16(a) == load16(b) : load32(a) == load32(b);
+    return front && (n < 4 ? a[2] == b[2] : load32(a + n - 4) == load32(b + n - 4));
+  }
+  std::uint64_t differ = load64(a + n - 8) ^ load64(b + n - 8);
+  for (std::size_t i = 0; i + 8 < n; i += 8) differ |= load64(a + i) ^ load64(b + i);
+  return differ == 0;
 }
 
 // Where four bytes were seen, at the front of a frame: behind its first 32 KiB no match begins before it.
@@ -71,7 +88,7 @@ class Own {
     at_ += count;
   }
   void add_match(std::size_t length, std::size_t distance) {
-    if (common(frame_.data() + at_, frame_.data() + at_ - distance, length) < length)
+    if (!are_same(frame_.data() + at_, frame_.data() + at_ - distance, length))
       refuse("a token does not make the frame's bytes");
     push(length, distance);
   }

@@ -194,6 +194,13 @@ def test_what_cannot_be_is_refused(tmp_path, options):
         croupier.shuffle(tmp_path / "a.tfrecord.gz", tmp_path / "t", **options)
 
 
+def test_plain_outputs_have_no_level(tmp_path):
+    files, paths = inputs(tmp_path / "data")
+    receipt = croupier.shuffle(paths, tmp_path / "t", compression="none", level="same", seed=2)
+    assert receipt["compression"] == {"kind": "none"}
+    assert list(croupier.read(tmp_path / "t-*")) == expected(files, 2)
+
+
 def test_writers_have_nothing_to_go_by(tmp_path):
     with pytest.raises(croupier.UsageError, match="level must be"):
         croupier.writer(tmp_path / "t.tfrecord.gz", level="same")

@@ -258,9 +258,7 @@ def _choose(
     """The strategy, and why."""
     if asked.level == transcode.SAME and kind is not Compression.NONE:
         if kind is not Compression.GZIP or asked.strategy not in ("auto", "fragments"):
-            raise UsageError(
-                "level same compresses records as they are read: that wants gzip, and no strategy"
-            )
+            raise UsageError("level same wants gzip as the output, and fragments as the strategy")
         return "fragments", "level same compresses records as they are read"
     large = mean >= deflate.LARGE_FRAME and kind is Compression.GZIP
     gathers = _gathers(files, asked.on_corrupt, asked.dedup, asked.max_records)
