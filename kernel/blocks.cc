@@ -46,11 +46,10 @@ constexpr auto kLogarithm = [] {
   return logs;
 }();
 
-// n log2 n, in 1/65536.
-std::uint64_t entropy(std::uint32_t n) {
-  if (n < 2) return 0;
-  const unsigned whole = 31U - static_cast<unsigned>(std::countl_zero(n));
-  return n * ((std::uint64_t{whole} << 16) + kLogarithm[(std::uint64_t{n} << 8 >> whole) & 255]);
+// n log2 n, in 1/65536; 0 for 0.
+std::uint64_t entropy(std::uint64_t n) {
+  const unsigned whole = 63U - static_cast<unsigned>(std::countl_zero(n | 1));
+  return n * ((std::uint64_t{whole} << 16) + kLogarithm[(n << 8 >> whole) & 255]);
 }
 
 // How often each symbol stands in some tokens.
@@ -74,21 +73,19 @@ struct Counts {
 
   // About what a block of these costs, in 1/65536 bits: 60 bits for itself, and 5 for each symbol's code.
   std::uint64_t cost() const {
-    std::uint64_t sum = 60 << 16, all_literals = 0, all_distances = 0, each = 0;
-    for (const std::uint32_t n : literals) {
-      if (n == 0) continue;
-      all_literals += n;
-      each += entropy(n);
-      sum += 5 << 16;
-    }
-    for (const std::uint32_t n : distances) {
-      if (n == 0) continue;
-      all_distances += n;
-      each += entropy(n);
-      sum += 5 << 16;
-    }
-    return sum + entropy(static_cast<std::uint32_t>(all_literals)) +
-           entropy(static_cast<std::uint32_t>(all_distances)) - each;
+    std::uint64_t sum = 60 << 16;
+    const auto add = [&](std::span<const std::uint32_t> counts) {
+      std::uint64_t all = 0, each = 0, used = 0;
+      for (const std::uint32_t n : counts) {
+        all += n;
+        each += entropy(n);
+        used += n > 0;
+      }
+      sum += entropy(all) - each + (5 * used << 16);
+    };
+    add(literals);
+    add(distances);
+    return sum;
   }
 
   template <class LiteralBits, class DistanceBits>
