@@ -8,9 +8,10 @@ seconds=${FUZZ_SECONDS:-20}
 seed=${FUZZ_SEED:-$(date +%s)}
 flags=(-std=c++20 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -Ikernel -Ifuzz -pthread)
 mkdir -p build/fuzz
-for target in scan resync packed values varints example; do
+for target in scan resync packed values varints example inflate transcode; do
   sources=("fuzz/$target.cc" kernel/crc32c.cc kernel/frames.cc kernel/packed.cc kernel/values.cc
-    kernel/example*.cc kernel/varints.cc)
+    kernel/example*.cc kernel/varints.cc
+    kernel/decoding.cc kernel/inflate.cc kernel/huffman.cc kernel/blocks.cc kernel/transcode.cc)
   program=build/fuzz/$target
   left=$seconds
   if command -v clang++ >/dev/null &&

@@ -45,26 +45,30 @@ class Output : public View {
   Room room() const { return {static_cast<Byte*>(view_.buf), static_cast<std::size_t>(view_.len)}; }
 };
 
-// One-dimensional, of 64-bit unsigned integers, aligned.
-class Integers : public View {
+// One-dimensional, of unsigned integers, aligned.
+template <class Number>
+class Array : public View {
  public:
-  Integers(nb::handle object, const char* name, bool write, std::size_t least = 0)
+  Array(nb::handle object, const char* name, bool write, std::size_t least = 0)
       : View(object.ptr(), name, PyBUF_ND | PyBUF_FORMAT | (write ? PyBUF_WRITABLE : 0)) {
     const char* format = view_.format ? view_.format : "B";
     if (*format == '@' || *format == '=' || *format == '<') ++format;
-    const bool u64 = view_.itemsize == 8 && (std::strcmp(format, "Q") == 0 || std::strcmp(format, "L") == 0);
-    if (!u64 || view_.ndim != 1)
-      throw nb::type_error((std::string(name) + " must be a one-dimensional array of uint64").c_str());
-    if (reinterpret_cast<std::uintptr_t>(view_.buf) % alignof(std::uint64_t) != 0)
-      throw nb::value_error((std::string(name) + " is not aligned to 8 bytes").c_str());
+    const bool is_unsigned = std::strlen(format) == 1 && std::strchr("ILQ", *format) != nullptr;
+    if (!is_unsigned || view_.itemsize != sizeof(Number) || view_.ndim != 1)
+      throw nb::type_error(
+          (std::string(name) + " must be a one-dimensional array of uint" + std::to_string(8 * sizeof(Number))).c_str());
+    if (reinterpret_cast<std::uintptr_t>(view_.buf) % alignof(Number) != 0)
+      throw nb::value_error(
+          (std::string(name) + " is not aligned to " + std::to_string(alignof(Number)) + " bytes").c_str());
     if (slots().size() < least)
       throw nb::value_error((name + (" must have at least " + std::to_string(least) + " elements")).c_str());
   }
-  Numbers numbers() const { return slots(); }
-  Slots slots() const {
-    return {static_cast<std::uint64_t*>(view_.buf),
-            static_cast<std::size_t>(view_.len) / sizeof(std::uint64_t)};
+  std::span<const Number> numbers() const { return slots(); }
+  std::span<Number> slots() const {
+    return {static_cast<Number*>(view_.buf), static_cast<std::size_t>(view_.len) / sizeof(Number)};
   }
 };
+using Integers = Array<std::uint64_t>;
+using Words = Array<std::uint32_t>;
 
 }  // namespace croupier

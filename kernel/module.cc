@@ -220,6 +220,7 @@ void add_order(nb::module_& m);   // module_order.cc
 void add_values(nb::module_& m);  // module_values.cc
 void add_example(nb::module_& m);  // module_example.cc
 void add_build(nb::module_& m);  // module_build.cc
+void add_deflate(nb::module_& m);  // module_deflate.cc
 }  // namespace croupier
 
 NB_MODULE(_kernel, m) {
@@ -256,4 +257,5 @@ NB_MODULE(_kernel, m) {
   add_example(m);
   add_build(m);
   add_values(m);
+  add_deflate(m);
 }

@@ -5,10 +5,12 @@ import json
 import os
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import croupier
 from croupier.codec.detect import Compression
+from croupier.frames import Block
 from croupier.runtime import Runtime
 from croupier.shuffling import facts as looked_up
 from croupier.shuffling.forecast import (
@@ -264,7 +266,8 @@ def test_levels_are_tried_on_the_inputs_themselves(tmp_path):
 def test_codec_costs(compression):
     with Runtime(workers=2) as runtime:
         text = memoryview(b"all work and no play makes a dull boy " * 20_000)
-        costs = looked_up.codec_costs([text], compression, [9, 1], runtime)
+        block = Block(text, np.array([0, len(text)], np.uint64), 0, 0)
+        costs = looked_up.codec_costs([block], compression, [9, 1], runtime)
         assert [cost.level for cost in costs] == [1, 9]
         assert all(cost.ratio > 20 and cost.rate > 1e6 for cost in costs)
         assert looked_up.codec_costs([], compression, [1], runtime) == []

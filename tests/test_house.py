@@ -93,7 +93,7 @@ def test_rooms_import_downwards_only():
         {"direct"},
         {"storage", "runtime", "batch"},
         {"frames", "naming"},
-        {"codec", "example", "work", "framing"},
+        {"codec", "example", "work", "framing", "proof"},
         {"publish", "streams", "output_names"},
         {"table"},
         {"output"},

@@ -101,12 +101,12 @@ def test_others_read_every_strategy(tf, beam, tmp_path, monkeypatch, strategy, c
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_others_read_deepvariants_examples(tf, beam, tmp_path, shared_data, compression):
+@pytest.mark.parametrize(("compression", "level"), [*((one, None) for one in COMPRESSIONS), ("gzip", "same")])
+def test_others_read_deepvariants_examples(tf, beam, tmp_path, shared_data, compression, level):
     """They come as gzip, 155 KB each, and their features are what they were."""
     inputs = sorted(shared_data.glob("golden.training_examples*"))
     files = [list(croupier.read(path)) for path in inputs]
-    paths = shuffled(tmp_path / "out", inputs, compression, seed=11)
+    paths = shuffled(tmp_path / "out", inputs, compression, seed=11, level=level)
     found = read_by_tensorflow(tf, paths, compression)
     assert found == in_order(files, 11)
     assert read_by_beam(beam, paths, compression) == found

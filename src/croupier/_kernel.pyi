@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 U64 = NDArray[np.uint64]
+U32 = NDArray[np.uint32]
 Data = Buffer | NDArray[Any]  # numpy arrays are Buffers to type checkers from Python 3.12 on
 
 CRC32C_IMPLEMENTATION: Final[str]
@@ -267,6 +268,47 @@ def list_folders(folders: bytes, part: bytes) -> list[bytes | int]:
 
 def inspect_values(values: Data, edges: U64, hashes: U64, looks: Data) -> None:
     """hashes[i] and looks[i] of values[edges[i]:edges[i + 1]]: see croupier.example.content."""
+
+# Deflate: see kernel/inflate.h and transcode.h.
+
+# Why `Inflater.inflate` stopped.
+NEEDS_INPUT: Final[int]
+"""All input is consumed."""
+NEEDS_ROOM: Final[int]
+"""There is none for more bytes, or for more tokens."""
+ENDED: Final[int]
+"""Behind the stream; what was not consumed is something else."""
+BAD_STREAM: Final[int]
+"""`problem` says why, in zlib's words."""
+
+class Inflater:
+    """A raw deflate stream under way, for one thread at a time."""
+
+    def __init__(self) -> None: ...
+    def inflate(self, data: Data, out: Data, tokens: U32) -> tuple[int, int, int, int]:
+        """Go on: gives how many bytes were consumed and produced, how many tokens noted, and why it stopped.
+
+        A token is some literals and the match that follows: literals << 25 | length << 16 | distance - 1; or,
+        from 127 << 25 on, so many literals alone. Tokens may run ahead of the bytes by a match.
+        """
+
+    @property
+    def problem(self) -> str: ...
+    @property
+    def ahead(self) -> int:
+        """Bytes that the tokens cover and that were not produced yet."""
+
+def find_tokens(tokens: U32, edges: U64, index: U64, into: U64) -> bool:
+    """Where each frame begins: into[i] bytes behind where tokens[index[i]] does. False when some are missing.
+
+    `edges` are counted from where the tokens begin, and do not fall.
+    """
+
+def transcode(frame: Data, tokens: U32, lead: int) -> bytes:
+    """A frame as a fragment of seekable gzip, by the matches that its first compressor found.
+
+    tokens[0] begins `lead` bytes before the frame; what comes behind the frame does not matter.
+    """
 
 # tf.train.Example: see kernel/example.h and example_batch.h. Kinds: 0 none, 1 bytes, 2 float32, 3 int64.
 

@@ -57,6 +57,18 @@ class Giant:
         """As stored, after the last piece; None: the file ended before that, and that is tolerated."""
 
 
+Words = np.ndarray[tuple[int], np.dtype[np.uint32]]
+
+
+class Tokens(NamedTuple):
+    """The matches that a stream's compressor found: see `codec.transcode`."""
+
+    words: Words
+    """See `_kernel.Inflater`."""
+    start: int
+    """Stream offset of the first byte that they make."""
+
+
 class Block(NamedTuple):
     """Whole frames that stand in memory; valid until the next one is asked for."""
 
@@ -69,9 +81,15 @@ class Block(NamedTuple):
     """Number of the first frame in its file."""
     giant: Giant | None = None
     """The one frame, where it does not stand in memory."""
+    tokens: Tokens | None = None
+    """Of all frames, where they were noted."""
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
+
+    def with_tokens(self, tokens: Tokens | None) -> Block:
+        """The same frames."""
+        return Block(self.buffer, self.bounds, self.origin, self.record, self.giant, tokens)
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,12 @@ from croupier import _kernel
 from croupier.codec import deflate
 from croupier.codec.deflate import Encoded, SeekableGzip
 from croupier.codec.detect import Compression
+from croupier.codec.transcode import Level, base_level, codec_name
 from croupier.errors import IntegrityError, UsageError
 from croupier.frames import OVERHEAD
 from croupier.framing import Framing, even
 from croupier.output_names import choose_compression, file_names
+from croupier.proof import Proof
 from croupier.publish import ShardSet
 from croupier.runtime import MIB, Ordered, Runtime, Task
 from croupier.storage import AtomicFile
@@ -50,47 +52,6 @@ _KINDS = {
     Compression.GZIP: Kind.SEEKABLE,
     Compression.ZLIB: Kind.ZLIB,
 }
-
-
-class Proof(NamedTuple):
-    """Records, payload bytes and fingerprint: of what came in, and of what went out."""
-
-    records: int = 0
-    payload_bytes: int = 0
-    fingerprint: int = 0
-
-    @classmethod
-    def of(cls, totals: _Integers) -> Proof:
-        """From what the kernel adds up."""
-        records, payload, low, high = totals.tolist()
-        return cls(records, payload, low + (high << 64))
-
-    @classmethod
-    def of_one(cls, length: int, crc: int) -> Proof:
-        """Of a record by its payload's size, and checksum as its frame stores it."""
-        totals = np.zeros(4, np.uint64)
-        _kernel.fingerprint_of(np.array([length], np.uint64), np.array([crc], np.uint64), totals)
-        return cls.of(totals)
-
-    def plus(self, other: Proof) -> Proof:
-        """Of both together."""
-        fingerprint = (self.fingerprint + other.fingerprint) % (1 << 128)
-        return Proof(self.records + other.records, self.payload_bytes + other.payload_bytes, fingerprint)
-
-    def minus(self, other: Proof) -> Proof:
-        """What is left without some of it."""
-        fingerprint = (self.fingerprint - other.fingerprint) % (1 << 128)
-        return Proof(self.records - other.records, self.payload_bytes - other.payload_bytes, fingerprint)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For the receipt."""
-        return self._asdict() | {"fingerprint": f"{self.fingerprint:032x}"}
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Proof:
-        """The same again."""
-        records, size = int(content["records"]), int(content["payload_bytes"])
-        return cls(records, size, int(content["fingerprint"], 16))
 
 
 class Shard:
@@ -143,14 +104,14 @@ class Output:
         prefix_or_path: str,
         shards: int,
         compression: str | None,
-        level: int | None,
+        level: Level,
         *,
         overwrite: bool,
         runtime: Runtime,
     ) -> None:
         self._compression = choose_compression(prefix_or_path, compression)
-        self._level = deflate.check_level(level)
-        self._gzip = SeekableGzip(self._level)
+        self._level = level
+        self._gzip = SeekableGzip(base_level(level))
         self.name, self.paths = file_names(prefix_or_path, shards, self._compression)
         """The name that the receipt goes by, and the files that will appear."""
         self._overwrite, self._runtime = overwrite, runtime
@@ -190,7 +151,9 @@ class Output:
         """The next shard, under a temporary name."""
         if self._set is None:
             raise UsageError(f"{self.name}: is not open")
-        stream = deflate.zlib_stream(self._level) if self._compression is Compression.ZLIB else None
+        stream = (
+            deflate.zlib_stream(base_level(self._level)) if self._compression is Compression.ZLIB else None
+        )
         shard = Shard(self._set.begin(len(self.shards)), stream)
         shard.index = None if self._on_sealed is None else FileIndex()
         self.shards.append(shard)
@@ -268,7 +231,7 @@ class Output:
         self._begin_file(shard)
         frame, before, stream = Framing(length), shard.file.written, shard.stream
         if self._compression is Compression.GZIP:
-            stream = deflate.FragmentStream(self._level)
+            stream = deflate.FragmentStream(self._gzip.level)
         for piece in even(frame.pieces(read()), deflate.PIECE):
             self._runtime.check()
             shard.file.write(piece if stream is None else stream.compress(piece))
@@ -289,7 +252,7 @@ class Output:
         frame, whole = Framing(length), bytearray()
         for piece in frame.pieces(read()):
             whole += piece
-        data, crc = deflate.fragment(memoryview(whole), self._level)
+        data, crc = deflate.fragment(memoryview(whole), self._gzip.level)
         bounds = np.array([0, len(whole)], np.uint64)
         return Encoded(data, crc, len(whole), [len(data)]), Proof.of_one(length, frame.crc), bounds
 
@@ -421,7 +384,7 @@ class Output:
             raise IntegrityError(f"{self.name}: {came} came in, but {went} would be published")
         codec: dict[str, Any] = {"kind": self._compression.value}
         if self._compression is not Compression.NONE:
-            codec |= {"level": self._level, "codec": deflate.codec_name(self._compression, self._level)}
+            codec |= {"level": self._level, "codec": codec_name(self._compression, self._level)}
         return {
             "croupier": croupier.__version__,
             **job,

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from croupier import _kernel, naming, storage
 from croupier.codec.detect import HEAD, Compression, describe, detect
 from croupier.codec.inflate import Inflater
+from croupier.codec.transcode import NotingInflater
 from croupier.errors import CorruptionWarning
-from croupier.frames import EVERYTHING, MAX_RECORD, Damage, FrameReader, OnCorrupt, check_on_corrupt
+from croupier.frames import EVERYTHING, MAX_RECORD, Block, Damage, FrameReader, OnCorrupt, check_on_corrupt
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,15 @@ class OpenFile:
         """Bytes of the file that have been worked through."""
         return self.inflater.consumed if self.inflater else self.frames.offset
 
+    def blocks(self) -> Iterator[Block]:
+        """All frames; with their tokens, where those are noted."""
+        for block in self.frames:
+            if isinstance(self.inflater, NotingInflater):
+                begin, end = int(block.bounds[0]), int(block.bounds[-1])
+                yield block.with_tokens(self.inflater.tokens(block.origin + begin, block.origin + end))
+            else:
+                yield block
+
 
 @contextlib.contextmanager
 def open_file(
@@ -43,12 +53,17 @@ def open_file(
     record: int = 0,
     past_cache: bool = False,
     giants_from: int = EVERYTHING,
+    noting: bool = False,
 ) -> Iterator[OpenFile]:
-    """Open one file, whatever it is by its content; a plain one also at byte `start`, where `record` is."""
+    """Open one file, whatever it is by its content; a plain one also at byte `start`, where `record` is.
+
+    With `noting`, the blocks of a compressed one have tokens.
+    """
     with storage.FileSource(path, start, past_cache=past_cache) as file:
         head = file.peek(HEAD)
         compression = Compression.NONE if start else detect(head)
-        inflater = None if compression is Compression.NONE else Inflater(file, path, compression)
+        kind = NotingInflater if noting else Inflater
+        inflater = None if compression is Compression.NONE else kind(file, path, compression)
         frames = FrameReader(
             inflater or file,
             path,
@@ -62,6 +77,8 @@ def open_file(
             record=record,
             giants_from=giants_from,
         )
+        if isinstance(inflater, NotingInflater):
+            inflater.serve(frames)
         yield OpenFile(path, compression, frames, file, inflater)
 
 

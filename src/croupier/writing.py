@@ -11,9 +11,11 @@ from typing import Any, Self
 import numpy as np
 
 from croupier import _kernel
+from croupier.codec.deflate import check_level
 from croupier.errors import UsageError
 from croupier.frames import OVERHEAD
-from croupier.output import Output, Proof, Shard
+from croupier.output import Output, Shard
+from croupier.proof import Proof
 from croupier.runtime import Runtime
 from croupier.storage import PathLike, ReadableBuffer
 
@@ -57,7 +59,9 @@ class Writer:
     ) -> None:
         self._runtime = Runtime(workers=workers)
         path = os.fspath(prefix_or_path)
-        self._output = Output(path, shards, compression, level, overwrite=overwrite, runtime=self._runtime)
+        self._output = Output(
+            path, shards, compression, check_level(level), overwrite=overwrite, runtime=self._runtime
+        )
         self._totals = np.zeros(4, np.uint64)  # of the payloads that came in
         self._shards: list[Shard] = []
         self._next = 0

@@ -89,7 +89,12 @@ class _Command(click.Command):
 @click.option(
     "--tmp_dir", "--tmp-dir", metavar="DIR", help="Where to spill to.  [default: the output's folder]"
 )
-@click.option("--level", type=int, help="1 (fast) to 9 (small).  [default: 5]")
+@click.option(
+    "--level",
+    callback=text.level_of,
+    metavar="1-9|same",
+    help="1 (fast) to 9 (small), or with the matches that the inputs' compressor found.  [default: 5]",
+)
 @click.option("--workers", type=int, help="Threads.  [default: one for each core]")
 @click.option(
     "--on_corrupt",

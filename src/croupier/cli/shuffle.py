@@ -10,6 +10,7 @@ import click
 from croupier.cli import text
 
 if TYPE_CHECKING:
+    from croupier.codec.transcode import Level
     from croupier.shuffling.forecast import Forecast
     from croupier.shuffling.planning import Plan
 
@@ -36,7 +37,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of the output.",
 )
-@click.option("--level", type=int, help="1 (fast) to 9 (small).  [default: 5]")
+@click.option(
+    "--level",
+    callback=text.level_of,
+    metavar="1-9|same",
+    help="1 (fast) to 9 (small), or with the matches that the inputs' compressor found.  [default: 5]",
+)
 @click.option("--workers", type=int, help="Threads.  [default: one for each core]")
 @click.option(
     "--strategy",
@@ -146,7 +152,7 @@ _BOUND = {
 }
 
 
-def _print_forecast(seen: Forecast, level: int) -> None:
+def _print_forecast(seen: Forecast, level: Level) -> None:
     known = all(place.device for place in seen.places)
     least = "about " if known else "at least "
     share = f"{100 * seen.limit_seconds / max(seen.seconds, 1e-9):.0f}%"

@@ -37,6 +37,15 @@ def bytes_of(_context: click.Context, _option: click.Parameter, value: str | Non
     return int(float(number) * scale)
 
 
+def level_of(_context: click.Context, _option: click.Parameter, value: str | None) -> int | str | None:
+    """A compression level: a number, or "same"."""
+    if value is None or value == "same":
+        return value
+    if not re.fullmatch(r"-?\d{1,9}", value):
+        raise click.BadParameter(f"{value!r} is neither a number nor 'same'")
+    return int(value)
+
+
 def names(_context: click.Context, _option: click.Parameter, value: str | None) -> list[str] | None:
     """An option's names, with commas between them."""
     return None if value is None else [name for name in value.split(",") if name]

@@ -43,6 +43,7 @@ class Inflater:
         self._before = -_GIVEN_BACK  # file offset of the buffer's first byte
         self._stream: Any = None  # the member under way, with the checksum and size of its content so far
         self._check = self._size = 0
+        self._ended = False
         self.members = 0
         """Members that have been read to their end."""
         self.produced = 0
@@ -57,33 +58,39 @@ class Inflater:
 
     def readinto(self, view: memoryview, /) -> int:
         while True:
-            if self._stream is not None and self._stream.eof:
+            if self._ended:
                 self._end_member()  # not before its last output was handed over
             if self._stream is None and not self._begin_member():
                 return 0
-            ended = self._start == self._end and not self._refill()
-            piece = self._buffer[self._start : min(self._end, self._start + SLICE)]
-            try:
-                output: bytes = self._stream.decompress(piece, len(view))
-            except _DeflateError as error:
-                raise self._damaged(str(error)) from None
-            self._check = isal_zlib.crc32(output, self._check) if self._gzip else self._adler(output)
-            self._size += len(output)
-            self.produced += len(output)
-            view[: len(output)] = output
-            stream = self._stream
-            if stream.eof:
-                self._give_back(stream.unused_data, piece)
-            else:
-                self._start += len(piece) - len(stream.unconsumed_tail)
-                if ended and not output:
-                    raise self._truncated()
-            if output:
-                return len(output)
+            no_more = self._start == self._end and not self._refill()
+            count = self._inflate(view)
+            checksum = isal_zlib.crc32 if self._gzip else isal_zlib.adler32
+            self._check = checksum(view[:count], self._check)
+            self._size += count
+            self.produced += count
+            if count:
+                return count
+            if no_more and not self._ended:
+                raise self._truncated()
 
-    def _adler(self, output: bytes) -> int:
-        checksum: int = isal_zlib.adler32(output, self._check)
-        return checksum
+    def _new_stream(self) -> Any:
+        """What inflates one member."""
+        return isal_zlib.decompressobj(-15)
+
+    def _inflate(self, view: memoryview) -> int:
+        """Go on in the member under way, or end it; gives how many bytes there are now."""
+        stream, piece = self._stream, self._buffer[self._start : min(self._end, self._start + SLICE)]
+        try:
+            output: bytes = stream.decompress(piece, len(view))
+        except _DeflateError as error:
+            raise self._damaged(str(error)) from None
+        view[: len(output)] = output
+        self._ended = stream.eof
+        if stream.eof:
+            self._give_back(stream.unused_data, piece)
+        else:
+            self._start += len(piece) - len(stream.unconsumed_tail)
+        return len(output)
 
     def _refill(self) -> bool:
         """Read on, behind what is still unread; False at the end of the file."""
@@ -119,7 +126,7 @@ class Inflater:
             self._read_gzip_header()
         else:
             self._read_zlib_header()
-        self._stream = isal_zlib.decompressobj(-15)
+        self._stream = self._new_stream()
         self._check, self._size = (0 if self._gzip else 1), 0
         return True
 
@@ -185,7 +192,7 @@ class Inflater:
 
     def _end_member(self) -> None:
         """Check a member's trailer."""
-        self._stream = None
+        self._stream, self._ended = None, False
         if self._gzip:
             expected, size = struct.unpack("<II", self._take(8))
             if size != self._size & 0xFFFFFFFF:

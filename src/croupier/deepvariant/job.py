@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from croupier import naming, shuffling, streams
+from croupier.codec.transcode import Level
 from croupier.deepvariant import example_info, labels
 from croupier.deepvariant.config import SHARDS, Config
 from croupier.errors import CroupierError, InputNotFoundError, UsageError
@@ -39,7 +40,7 @@ class Flags:
     shard_size: int | None = None
     memory: int | None = None
     tmp_dir: str | None = None
-    level: int | None = None
+    level: Level | None = None
     workers: int | None = None
     on_corrupt: OnCorrupt = "fail"
     overwrite: bool = False

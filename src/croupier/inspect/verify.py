@@ -16,7 +16,7 @@ from croupier.codec.detect import Compression
 from croupier.errors import CroupierError, DataError, UsageError
 from croupier.frames import HEADER, MAX_RECORD, Damage
 from croupier.inspect.receipt import Promise, read_receipt
-from croupier.output import Proof
+from croupier.proof import Proof
 from croupier.runtime import Progress, Runtime
 from croupier.streams import OpenFile, open_file
 

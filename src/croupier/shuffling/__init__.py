@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from croupier import storage, streams
+from croupier.codec.transcode import Level
 from croupier.frames import MAX_RECORD, Damage, OnCorrupt
 from croupier.runtime import Progress, Runtime
 from croupier.shuffling.facts import expect, forecast
@@ -72,7 +73,7 @@ def shuffle(
     memory: int | None = None,
     tmp_dir: storage.PathLike | None = None,
     compression: Asked = "same",
-    level: int | None = None,
+    level: Level | None = None,
     workers: int | None = None,
     strategy: Strategy | Literal["auto"] = "auto",
     on_corrupt: OnCorrupt = "fail",
@@ -95,9 +96,10 @@ def shuffle(
     Shards aim at 150 MB. `memory` is a budget in bytes for the whole process (by default 80 % of what is
     free); what does not fit is spilled to `tmp_dir` (by default the folder of the output). What a call that
     was interrupted had done is kept, and gone on with by the same call with `resume`. With `dedup`, of
-    records with equal payloads the first stays, and their content decides the order. `max_records` limits how
-    many are in memory at once. `tally` is called on threads with each block of records and gives numbers to
-    add up; the receipt has them.
+    records with equal payloads the first stays, and their content decides the order. `level` is 1 (fast) to
+    9 (small), or "same": gzip as small as compressed inputs were, from the matches that their own compressor
+    found. `max_records` limits how many are in memory at once. `tally` is called on threads with each block
+    of records and gives numbers to add up; the receipt has them.
     """
     asked = Request(
         seed, shards, shard_size, tmp_dir, compression, level, strategy, on_corrupt, dedup, overwrite, resume,

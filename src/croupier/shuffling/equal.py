@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from croupier import _kernel
-from croupier.output import Proof
+from croupier.proof import Proof
 from croupier.shuffling.load import unpacked
 from croupier.shuffling.run import Order
 from croupier.table.packed import Integers, Octets, integers

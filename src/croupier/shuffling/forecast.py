@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from croupier.codec import transcode
 from croupier.codec.detect import Compression
 from croupier.output import DIRECT_FROM
 from croupier.shuffling.probe import RANDOM, Device
@@ -42,7 +43,7 @@ PAYS = 1.25
 class Level:
     """What a compression level does with a sample."""
 
-    level: int
+    level: transcode.Level
     ratio: float
     """Bytes to compressed bytes."""
     rate: float
@@ -71,7 +72,7 @@ class Facts:
     """Of that, what is not for records."""
     workers: int
     compression: Compression
-    level: int
+    level: transcode.Level
     input_bytes: int
     inflated_bytes: int
     """Of the stream, what comes out of compressed inputs."""
@@ -91,7 +92,7 @@ class Facts:
     target: Place
     temporary: Place
 
-    def at(self, level: int) -> Level:
+    def at(self, level: transcode.Level) -> Level:
         """What was found of a level."""
         return next(one for one in self.levels if one.level == level)
 
@@ -181,7 +182,7 @@ class Forecast:
     peak_bytes: int
     output_bytes: int
     spilled_bytes: int
-    levels: Sequence[tuple[int, float, int]]
+    levels: Sequence[tuple[transcode.Level, float, int]]
     """Compression levels: what the whole would take, and bytes of output."""
     others: Sequence[tuple[str, float, int]]
     """Other strategies: what the whole would take, and temporary bytes."""
@@ -258,7 +259,7 @@ def _reads(size: float, records: int) -> float:
     return min(max(RANDOM * records / max(size, 1), 1.0), 4.0)
 
 
-def predict(facts: Facts, *, levels: Sequence[int] = (), others: Sequence[str] = ()) -> Forecast:
+def predict(facts: Facts, *, levels: Sequence[transcode.Level] = (), others: Sequence[str] = ()) -> Forecast:
     """What a shuffle takes; also at other compression levels, and by other strategies."""
     phases = _STRATEGIES[facts.strategy](facts)
     told = [_phase(*phase) for phase in phases]
@@ -286,7 +287,7 @@ def _used(facts: Facts) -> list[Place]:
     return sorted(used, key=lambda place: place.device is not None)
 
 
-def _with_level(facts: Facts, level: int) -> tuple[int, float, int]:
+def _with_level(facts: Facts, level: transcode.Level) -> tuple[transcode.Level, float, int]:
     other = replace(facts, level=level)
     return level, predict(other).seconds, other.output_bytes
 

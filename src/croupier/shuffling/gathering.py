@@ -16,7 +16,7 @@ from croupier.dataset.files import Files
 from croupier.dataset.opener import Opener
 from croupier.errors import RecordTooLargeError, UsageError
 from croupier.frames import EVERYTHING, FOOTER, HEADER, OVERHEAD, Block
-from croupier.output import Proof
+from croupier.proof import Proof
 from croupier.runtime import Runtime
 from croupier.shuffling import probe
 from croupier.shuffling.giants import STUB_BYTES, Giants, Stub

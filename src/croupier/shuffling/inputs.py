@@ -19,7 +19,7 @@ from croupier.codec.detect import HEAD, Compression, detect
 from croupier.codec.inflate import Inflater
 from croupier.errors import DataError, StaleError, UsageError
 from croupier.frames import BLOCK, MAX_RECORD
-from croupier.output import Proof
+from croupier.proof import Proof
 from croupier.publish import files_packed
 from croupier.runtime import Runtime
 from croupier.shuffling.run import PER_PIECE, PER_RECORD, Run

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from croupier import _kernel, storage
+from croupier.codec import transcode
 from croupier.errors import CancelledError, IntegrityError, StorageError
 from croupier.frames import Damage
-from croupier.output import Output, Proof, Shard
+from croupier.output import Output, Shard
+from croupier.proof import Proof
 from croupier.rooms import Rooms
 from croupier.runtime import Runtime, Task
 from croupier.shuffling import probe
@@ -143,7 +145,8 @@ class _Job:
             plan.inputs, self._runtime, plan.on_corrupt, plan.max_record_bytes, on_damage,
             preparing=preparing, tally=tally,
             past_cache=probe.better_past_cache([(one.path, one.size) for one in plan.inputs]),
-            giants=self._giants,
+            # what a giant is depends on memory, and level same needs all of a record
+            giants=None if plan.level == transcode.SAME else self._giants,
         )  # fmt: skip
         with self._runtime.beside() as beside:
             sources, memory = self._read(reading, beside)

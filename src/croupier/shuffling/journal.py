@@ -12,7 +12,7 @@ import numpy as np
 
 from croupier import storage
 from croupier.errors import TableError, UsageError
-from croupier.output import Proof
+from croupier.proof import Proof
 from croupier.publish import receipt_path
 from croupier.table import format as table_format
 from croupier.table.model import Table

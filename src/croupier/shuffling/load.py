@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from croupier import _kernel
-from croupier.codec import deflate
+from croupier.codec import deflate, transcode
 from croupier.codec.deflate import Encoded
 from croupier.frames import HEADER, OVERHEAD, Block, Giant
-from croupier.output import Proof
+from croupier.proof import Proof
 from croupier.table.packed import Integers, Octets, integers
 
 _HEAD = np.dtype([("length", "<u8"), ("crc32c", "<u4"), ("crc32", "<u4")])
@@ -92,13 +92,13 @@ def copied(block: Block) -> Block:
     begin, end = int(block.bounds[0]), int(block.bounds[-1])
     bounds = block.bounds - block.bounds[0]
     buffer = memoryview(bytes(block.buffer[begin:end]))
-    return Block(buffer, bounds, block.origin + begin, block.record, block.giant)
+    return Block(buffer, bounds, block.origin + begin, block.record, block.giant, block.tokens)
 
 
 def part(block: Block, begin: int, end: int) -> Block:
     """Some of its records."""
     bounds = block.bounds[begin : end + 1]
-    return Block(block.buffer, bounds, block.origin, block.record + begin, block.giant)
+    return Block(block.buffer, bounds, block.origin, block.record + begin, block.giant, block.tokens)
 
 
 def plain_load(file: int, block: Block) -> Load:
@@ -114,9 +114,11 @@ def plain_load(file: int, block: Block) -> Load:
 class Preparing:
     """What is done to records on the way in: on any thread."""
 
-    def __init__(self, level: int | None, seed: int | None) -> None:
+    def __init__(self, level: transcode.Level | None, seed: int | None) -> None:
         """With a level, large frames become parcels; with a seed, records get digests."""
         self._level, self._seed = level, seed
+        self.noting = level == transcode.SAME
+        """Whether blocks should come with tokens."""
 
     def load(self, file: int, block: Block) -> Load:
         """A block: valid as long as that is."""
@@ -129,15 +131,18 @@ class Preparing:
         large = sizes >= deflate.LARGE_FRAME
         if self._level is None or not large.any():
             return made if self._level is None else replace(made, parcels=np.zeros(len(block), np.uint8))
-        buffer, bounds = self._parcelled(block, large.tolist())
-        return replace(made, buffer=buffer, bounds=bounds, parcels=large.astype(np.uint8), original=block)
+        buffer, bounds = self._parcelled(block, large.tolist(), self._level)
+        parcels, original = large.astype(np.uint8), block.with_tokens(None)
+        return replace(made, buffer=buffer, bounds=bounds, parcels=parcels, original=original)
 
-    def _parcelled(self, block: Block, large: list[bool]) -> tuple[memoryview, Integers]:
-        level, frames = self._level or deflate.DEFAULT_LEVEL, block.buffer
+    def _parcelled(
+        self, block: Block, large: list[bool], level: transcode.Level
+    ) -> tuple[memoryview, Integers]:
+        pack, frames = transcode.packer(block, level), block.buffer
         edges = list(pairwise(block.bounds.tolist()))
         packed = [
-            deflate.fragment(frames[begin:end], level) if is_large else (b"", 0)
-            for (begin, end), is_large in zip(edges, large, strict=True)
+            pack(number, frames[begin:end]) if is_large else (b"", 0)
+            for number, ((begin, end), is_large) in enumerate(zip(edges, large, strict=True))
         ]
         heads = np.empty(len(block), _HEAD)
         heads["length"] = np.diff(block.bounds) - np.uint64(OVERHEAD)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from croupier import _kernel
-from croupier.output import Proof
+from croupier.proof import Proof
 from croupier.rooms import Rooms
 from croupier.runtime import Runtime
 from croupier.shuffling.equal import without_equals

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from croupier import _kernel, naming, storage
-from croupier.codec import deflate
+from croupier.codec import deflate, transcode
 from croupier.codec.detect import Compression
 from croupier.errors import UsageError
 from croupier.frames import MAX_RECORD, OnCorrupt, check_on_corrupt
@@ -63,7 +63,7 @@ class Request:
     shard_size: int | None = None
     tmp_dir: storage.PathLike | None = None
     compression: Asked = "same"
-    level: int | None = None
+    level: transcode.Level | None = None
     strategy: Strategy | Literal["auto"] = "auto"
     on_corrupt: OnCorrupt = "fail"
     dedup: bool = False
@@ -82,7 +82,7 @@ class Plan:
     seed: int
     shards: int
     compression: Compression
-    level: int
+    level: transcode.Level
     strategy: Strategy
     """How: see STRATEGIES."""
     why: str
@@ -141,7 +141,7 @@ class Plan:
             "seed": self.seed,
             "prefix": os.path.abspath(self.prefix),
             "shards": self.shards,
-            "codec": deflate.codec_name(self.compression, self.level) if packed else "none",
+            "codec": transcode.codec_name(self.compression, self.level) if packed else "none",
             "compression": self.compression.value,
             "level": self.level if packed else 0,
             "on_corrupt": self.on_corrupt,
@@ -198,7 +198,7 @@ def make_plan(
     folder = os.path.dirname(os.path.abspath(target))
     tmp_dir = None if asked.tmp_dir is None else os.fspath(asked.tmp_dir)
     plan = Plan(
-        files, target, asked.seed, count, kind, deflate.check_level(asked.level), strategy, why,
+        files, target, asked.seed, count, kind, transcode.check_level(asked.level), strategy, why,
         runtime.workers, runtime.memory, run, tmp_dir, stored, stream, held, mean, spilled, written,
         asked.on_corrupt, asked.dedup, asked.overwrite, asked.resume, asked.max_records,
         asked.max_record_bytes,
@@ -240,6 +240,8 @@ def other_strategies(plan: Plan) -> list[Strategy]:
     gathers = _gathers(plan.inputs, plan.on_corrupt, plan.dedup, plan.max_records)
     holds = fits(plan.stream_bytes, plan.mean_bytes, plan.run_bytes)
     packs = plan.compression is Compression.GZIP
+    if plan.level == transcode.SAME and plan.compression is not Compression.NONE:
+        return []
     others = [one for one in STRATEGIES if one != plan.strategy]
     return [one for one in others if _refusal(one, gathers, packs, holds) is None]
 
@@ -265,6 +267,10 @@ def _choose(
     asked: Request, files: Inputs, kind: Compression, stream: int, written: int, mean: int, run: int
 ) -> tuple[Strategy, str]:
     """The strategy, and why."""
+    if asked.level == transcode.SAME and kind is not Compression.NONE:
+        if kind is not Compression.GZIP or asked.strategy not in ("auto", "fragments"):
+            raise UsageError("level same wants gzip as the output, and fragments as the strategy")
+        return "fragments", "level same compresses records as they are read"
     large = mean >= deflate.LARGE_FRAME and kind is Compression.GZIP
     gathers = _gathers(files, asked.on_corrupt, asked.dedup, asked.max_records)
     holds = fits(stream, mean, run)

@@ -11,7 +11,7 @@ import numpy as np
 
 from croupier.errors import UsageError
 from croupier.frames import EVERYTHING, OVERHEAD, Block, Damage, OnCorrupt
-from croupier.output import Proof
+from croupier.proof import Proof
 from croupier.runtime import Runtime
 from croupier.shuffling.giants import Giants
 from croupier.shuffling.inputs import Inputs
@@ -361,11 +361,12 @@ class Reading:
         with open_file(
             source.path, self._policy, self._limit, self._on_damage, start=start, record=record,
             past_cache=self._past_cache and source.is_plain,
+            noting=self._preparing is not None and self._preparing.noting,
             giants_from=self._giants.least if self._giants else EVERYTHING,
         ) as opened:  # fmt: skip
             told = start
             self._runtime.advance(start)
-            for block in opened.frames:
+            for block in opened.blocks():
                 self._runtime.check()
                 if block.giant is None or self._giants is None:
                     yield block

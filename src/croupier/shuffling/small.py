@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from croupier import _kernel
-from croupier.output import Proof
+from croupier.proof import Proof
 from croupier.shuffling.run import Run
 from croupier.table.packed import Integers, integers
 
