@@ -31,11 +31,15 @@ class WorkFolder:
         self._name = name
         self.path = _path(folder, name)
         self._fd = -1
-        while self._fd < 0 or os.fstat(self._fd).st_nlink == 0:  # 0: its last job removed it meanwhile
+        while self._fd < 0 or self._is_gone():  # its last job removed it meanwhile
             self.close()
             storage.make_folder(self.path)
             self._fd = _lock(self.path, folder, name)
         self._spills = self.path
+
+    def _is_gone(self) -> bool:
+        with storage.reporting("read", self.path):
+            return os.fstat(self._fd).st_nlink == 0
 
     def note(self, name: str, content: dict[str, Any]) -> None:
         """Keep one, for good."""
