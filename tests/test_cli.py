@@ -141,11 +141,11 @@ def test_verify_goes_on_after_an_unreadable_file(command, data, monkeypatch):
 
     opened = storage.FileSource.__init__
 
-    def refuse(self, path, start=0):
+    def refuse(self, path, start=0, **options):
         with storage.reporting("open", path):
             if "00001" in path:
                 raise PermissionError(13, "Permission denied")
-        opened(self, path, start)
+        opened(self, path, start, **options)
 
     monkeypatch.setattr(storage.FileSource, "__init__", refuse)
     ran = command("verify", data)

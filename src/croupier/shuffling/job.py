@@ -36,6 +36,8 @@ from croupier.work import WorkFolder, is_left
 _MOST_BLOCK, _LEAST_BLOCK = 4 << 20, 1 << 16
 _KEPT = 64
 """Rooms for blocks of spills that are kept to be used again."""
+_TWO_FROM = 64 << 20
+"""Bytes for records: of fewer, two runs would be many small ones, of each of which a block is merged at once."""
 _LEAST_RUN = 16 << 20
 """Of compressed records, where memory has room for more."""
 _SPLICE = 1 << 20
@@ -174,10 +176,10 @@ class _Job:
         several = bool(self._spills or plan.temporary_bytes)
         budget = plan.run_bytes
         kept, plan.inputs.kept = reading.adopt(plan.inputs.kept), None
-        share = budget // 2 if several and kept is None else budget
+        share = budget // 2 if several and kept is None and budget >= _TWO_FROM else budget
         if several and plan.strategy == "fragments":  # a tenth of the work is lost at most
             share = min(share, max(plan.held_bytes // 10, _LEAST_RUN))
-        free = [self._new_run(share) for _ in range(1 + several)] if kept is None else [kept]
+        free = [self._new_run(share) for _ in range(1 + (2 * share <= budget))] if kept is None else [kept]
         runs = plan.held_bytes * 5 // (4 * share) + 2  # a block of each is in memory at once
         block = min(max(budget // (8 * runs), _LEAST_BLOCK), _MOST_BLOCK)
         spilling: Task[Run] | None = None
