@@ -37,7 +37,7 @@ _MOST_BLOCK, _LEAST_BLOCK = 4 << 20, 1 << 16
 _KEPT = 64
 """Rooms for blocks of spills that are kept to be used again."""
 _TWO_FROM = 64 << 20
-"""Bytes for records: of fewer, two runs would be many small ones, of each of which a block is merged at once."""
+"""Bytes for records: of fewer, two runs would be many small ones, and a block of each is merged at once."""
 _LEAST_RUN = 16 << 20
 """Of compressed records, where memory has room for more."""
 _SPLICE = 1 << 20
