@@ -558,3 +558,10 @@ def test_most_records_in_memory(tmp_path):
     assert whole["spilled_runs"] == 0
     assert some["spilled_runs"] == some["in"]["records"] // 100
     assert digest(shards_of(tmp_path / "a" / "t")) == digest(shards_of(tmp_path / "b" / "t"))
+
+
+def test_the_receipt_of_who_watches_says_how_fast_it_could_have_been(tmp_path):
+    (tmp_path / "in.tfrecord").write_bytes(framed([bytes(100)] * 1000))
+    watched = croupier.shuffle(tmp_path / "in.tfrecord", tmp_path / "a" / "t", progress=lambda _: None)
+    assert 0 <= watched["forecast"]["limit_seconds"] <= watched["forecast"]["seconds"] < 60
+    assert "forecast" not in croupier.shuffle(tmp_path / "in.tfrecord", tmp_path / "b" / "t")

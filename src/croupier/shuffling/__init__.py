@@ -111,5 +111,5 @@ def shuffle(
             conclude(made)
             return made.finished
         if progress is not None:
-            expect(made, runtime)
+            made = replace(made, forecast=expect(made, runtime))
         return carry_out(made, runtime, on_damage or streams.warn, tally)

@@ -178,8 +178,8 @@ def forecast(plan: Plan, runtime: Runtime, *, others: Sequence[str] = ()) -> For
     return predict(facts, levels=[one.level for one in facts.levels] if packs else (), others=others)
 
 
-def expect(plan: Plan, runtime: Runtime) -> None:
-    """Let the runtime's progress know what is to come.
+def expect(plan: Plan, runtime: Runtime) -> Forecast:
+    """Let the runtime's progress know what is to come; gives that.
 
     In a part of a second: devices are what is remembered of them, and one level is tried.
     """
@@ -190,6 +190,7 @@ def expect(plan: Plan, runtime: Runtime) -> None:
             for one in found.phases
         ]
     )
+    return found
 
 
 def gather(plan: Plan, runtime: Runtime, *, measure: bool) -> Facts:

@@ -333,6 +333,9 @@ class _Job:
             "memory": plan.memory,
             "inputs": self._told.result(),
         }
+        if plan.forecast is not None:
+            told = {"seconds": plan.forecast.seconds, "limit_seconds": plan.forecast.limit_seconds}
+            about["forecast"] = {name: round(value, 3) for name, value in told.items()}
         return about | ({"duplicates": self._duplicates} if plan.dedup else {})
 
 
