@@ -66,6 +66,10 @@ class WorkFolder:
         """Keep some bytes."""
         storage.write_file(self._file(name), content)
 
+    def kept_bytes(self, name: str) -> int:
+        """How many those are."""
+        return os.stat(self._file(name)).st_size
+
     def kept(self, name: str) -> bytes:
         """Bytes that were kept."""
         with storage.reporting("read", self._file(name)), open(self._file(name), "rb") as file:

@@ -131,7 +131,7 @@ class _Job:
         else:
             came, counts = self._shuffle(earlier, on_damage, tally)
         about = self._about() | ({} if tally is None else {"tally": dict(sorted(counts.items()))})
-        return self._output.publish(came, about), self._journal.tables()
+        return self._output.publish(came, about), self._journal.tables(plan.run_bytes)
 
     # By way of runs
 

@@ -19,6 +19,8 @@ from croupier.table.model import Table
 from croupier.work import WorkFolder
 
 FORMAT = 1
+_TABLE_COPIES = 5
+"""Of all tables, in memory at once: as they were kept, loaded, joined, and as they are kept then."""
 NO_KEY = (1 << 64) - 1
 """Behind all others."""
 
@@ -126,10 +128,13 @@ class Journal:
         self.shards = len(found)
         return found
 
-    def tables(self) -> list[Table]:
-        """Of all shards, or none: they are hints, and the job is done."""
+    def tables(self, memory: int) -> list[Table]:
+        """Of all shards, or none: they are hints, and the job is done. To keep them takes `memory`."""
         try:
-            kept = [self._work.kept(f"shard-{number:05d}.table") for number in range(self.shards)]
+            names = [f"shard-{number:05d}.table" for number in range(self.shards)]
+            if sum(map(self._work.kept_bytes, names)) > memory // _TABLE_COPIES:
+                return []
+            kept = map(self._work.kept, names)
             return [table_format.load(np.frombuffer(one, np.uint64), "table")[0] for one in kept]
         except (OSError, TableError, ValueError):
             return []
