@@ -28,9 +28,9 @@ class _Room:
 class Rooms:
     """Hands out memory, not set to anything; of what nobody holds any more, where that is large enough."""
 
-    def __init__(self, kept: int, least: int = 0, most: int = 1 << 63) -> None:
-        """So many are kept for later, if they have from `least` to `most` bytes."""
-        self._kept, self._least, self._most = kept, least, most
+    def __init__(self, kept: int, least: int = 0, most: int = 1 << 63, *, together: int = 1 << 63) -> None:
+        """So many are kept for later, of `least` to `most` bytes each, and so many bytes `together`."""
+        self._kept, self._least, self._most, self._together = kept, least, most, together
         self._free: list[Octets] = []
 
     def take(self, size: int) -> Octets:
@@ -47,8 +47,8 @@ class Rooms:
 
     def give_back(self, block: Octets) -> None:
         """Nobody holds it any more."""
-        if len(self._free) < self._kept:  # two threads at once may keep one more: no harm
-            self._free.append(block)
+        if len(self._free) < self._kept and len(block) + sum(map(len, self._free)) <= self._together:
+            self._free.append(block)  # two threads at once may keep one more: no harm
 
 
 def _aligned(size: int) -> Octets:

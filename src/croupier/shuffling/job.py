@@ -27,7 +27,7 @@ from croupier.shuffling.merging import Merge, Ordered, Resident, Source
 from croupier.shuffling.planning import Plan
 from croupier.shuffling.reading import Reading, Tally
 from croupier.shuffling.run import DIGEST, Order, Run, Sorted
-from croupier.shuffling.spill import Spill
+from croupier.shuffling.spill import PER_RECORD, Spill
 from croupier.table.model import Table
 from croupier.table.new import keep_new
 from croupier.table.packed import Integers, integers
@@ -109,7 +109,7 @@ class _Job:
         self._stack = stack
         self._duplicates = 0
         self._spills: list[Spill] = []
-        self._rooms = Rooms(_KEPT, most=2 * _MOST_BLOCK)
+        self._rooms = Rooms(_KEPT, most=2 * _MOST_BLOCK, together=plan.run_bytes // 16)
         self._spilled_runs = self._spilled_bytes = 0
         self._told = runtime.submit(plan.inputs.told)  # half a second, of a million files
 
@@ -200,7 +200,7 @@ class _Job:
             if reading.done and not self._spills and plan.strategy != "spill":
                 return run.sort(plan.seed), budget
             if reading.done and 2 * run.held <= budget and run.records and plan.strategy != "spill":
-                step = max(run.records * block // max(run.bytes, 1), 1)
+                step = max(run.records * block // (run.bytes + run.records * PER_RECORD), 1)
                 rest = budget - run.held - 2 * block * len(self._spills)
                 return [*self._spills, Resident(run.sort(plan.seed), step)], rest
             if run.records:

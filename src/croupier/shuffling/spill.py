@@ -24,6 +24,8 @@ from croupier.runtime import Runtime
 from croupier.shuffling.run import DIGEST, Order, Sorted
 from croupier.table.packed import Integers, Octets, integers
 
+PER_RECORD = 48
+"""Bytes of memory beside a frame of a block that was read: 12 on disk, and four numbers."""
 _IDS = 12
 _FLAGS = 30
 """Where in a file's number it says that a frame is a parcel or a stub."""
@@ -74,7 +76,7 @@ class Spill:
     """Written once and read in the order of the keys."""
 
     def __init__(self, path: str, seed: int, block: int, rooms: Rooms, *, digests: bool = False) -> None:
-        """`block`: bytes of frames that are compressed, and later read, together (or one longer frame)."""
+        """`block`: bytes of memory for frames that are compressed and later read together (or one longer)."""
         self.path, self._seed, self._block = path, seed, block
         self._ids = _IDS + DIGEST * digests
         self.digests = digests
@@ -130,8 +132,10 @@ class Spill:
         for begin in range(0, len(run.order), 1 << 16):
             some = run.order[begin : begin + (1 << 16)]
             places = some.view(np.uint64)
-            ends = np.cumsum(run.bounds[places + one] - run.bounds[places])
-            cuts = np.flatnonzero(np.diff((ends - one) // np.uint64(self._block))) + 1
+            costs = run.bounds[places + one] - run.bounds[places] + np.uint64(PER_RECORD)
+            blocks = (np.cumsum(costs) - one) // np.uint64(self._block)
+            # Behind a longer frame, too: who needs the rest of its block later would keep it in memory.
+            cuts = np.flatnonzero((blocks[1:] != blocks[:-1]) | (costs[:-1] > self._block)) + 1
             yield from np.split(some, cuts)
 
     def _encode(self, run: Sorted, frames: Order) -> tuple[memoryview, Line]:
