@@ -52,7 +52,7 @@ FULL = (
         for case in (
             Case("small records", budget, (0, 600), 20 * budget, SPILL),
             Case("records of all sizes", budget, (1, 2 << 20), 20 * budget, SPILL),
-            Case("small records, by number", budget, (0, 600), 20 * budget, ("--strategy", "gather")),
+            Case("by number", budget, (0, 12_000), 20 * budget, ("--strategy", "gather")),
         )
     ),
     Case("10 million records of 1 byte", 128 * MIB, (1, 1), 10_000_000, SPILL),

@@ -225,6 +225,15 @@ def fits(held: int, mean: int, run: int) -> bool:
     return held * 5 // 4 + held // max(mean, 1) * PER_RECORD <= run
 
 
+_PER_NUMBER = 8
+"""Bytes for a record in an offset table, while that is made and kept."""
+
+
+def numbers_fit(stream: int, mean: int, run: int) -> bool:
+    """Whether memory has room for an offset table."""
+    return stream // max(mean, 1) * _PER_NUMBER <= run
+
+
 def cache_holds(stream: int) -> bool:
     """Whether the page cache has room for so many bytes of plain files."""
     return stream * 5 // 4 < available_memory()
@@ -237,7 +246,8 @@ def fragments_stay(written: int, mean: int, run: int) -> bool:
 
 def other_strategies(plan: Plan) -> list[Strategy]:
     """Those that could have been asked for as well."""
-    gathers = _gathers(plan.inputs, plan.on_corrupt, plan.dedup, plan.max_records)
+    numbers = numbers_fit(plan.stream_bytes, plan.mean_bytes, plan.run_bytes)
+    gathers = numbers and _gathers(plan.inputs, plan.on_corrupt, plan.dedup, plan.max_records)
     holds = fits(plan.stream_bytes, plan.mean_bytes, plan.run_bytes)
     packs = plan.compression is Compression.GZIP
     if plan.level == transcode.SAME and plan.compression is not Compression.NONE:
@@ -254,7 +264,10 @@ def _gathers(files: Inputs, on_corrupt: OnCorrupt, dedup: bool, max_records: int
 def _refusal(strategy: Strategy, gathers: bool, packs: bool, holds: bool) -> str | None:
     """Why a strategy cannot be had."""
     if strategy == "gather" and not gathers:
-        wants = "plain files, on_corrupt='fail', no dedup and no limit on records"
+        wants = (
+            "plain files, on_corrupt='fail', no dedup, no limit on records, and "
+            f"{_PER_NUMBER} bytes of memory a record"
+        )
         return f"reads records by number: that wants {wants}"
     if strategy == "fragments" and not packs:
         return "moves compressed records: that wants gzip as the output"
@@ -273,6 +286,7 @@ def _choose(
         return "fragments", "level same compresses records as they are read"
     large = mean >= deflate.LARGE_FRAME and kind is Compression.GZIP
     gathers = _gathers(files, asked.on_corrupt, asked.dedup, asked.max_records)
+    gathers &= numbers_fit(stream, mean, run)
     holds = fits(stream, mean, run)
     if asked.strategy != "auto":
         if why := _refusal(asked.strategy, gathers, kind is Compression.GZIP, holds):

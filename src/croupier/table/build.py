@@ -145,7 +145,7 @@ class _Maker:
         return Table(self._names, *columns, *packed), self._holes
 
     def _waits(self, rows: list[int]) -> bool:
-        """Whether who walks these files waits for the device: all are plain, and the first has large records."""
+        """Whether who walks these files waits for the device: plain ones, of large records (in the first)."""
         plain = (self._columns[_KIND][rows] == _kernel.SURVEY_PLAIN).all()
         if not rows or not plain or self._policy != "fail":
             return False
