@@ -18,6 +18,8 @@ from croupier.table.packed import Integers, Octets, integers
 
 PER_RECORD = 112
 """Bytes of memory beside a frame: four numbers in its block, the same put together, and to sort them."""
+_MOST = 64 << 20
+"""Bytes of a range, however much memory there is: to touch more for the first time costs more than it gives."""
 _END = (1 << 64) - 1
 
 
@@ -144,7 +146,7 @@ class Merge:
         largest = max((line.size for one in self._sources for line in one.lines), default=0)
         if 3 * largest > self._memory:
             return self._parts(key, rank, self._memory // 2)
-        return self._runtime.ahead(self._parts(key, rank, self._memory // 3))
+        return self._runtime.ahead(self._parts(key, rank, min(self._memory // 3, _MOST)))
 
     def _parts(self, key: int, rank: int, memory: int) -> Iterator[Ordered]:
         """Two are in memory, or one: one of them in its blocks and put together."""
