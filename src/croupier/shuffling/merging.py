@@ -19,7 +19,7 @@ from croupier.table.packed import Integers, Octets, integers
 PER_RECORD = 112
 """Bytes of memory beside a frame: four numbers in its block, the same put together, and to sort them."""
 _MOST = 64 << 20
-"""Bytes of a range, however much memory there is: to touch more for the first time costs more than it gives."""
+"""Bytes of a range, however much memory there is: to touch more for the first time costs too much."""
 _END = (1 << 64) - 1
 
 
